@@ -1,0 +1,62 @@
+/* The parameter table of a model: every logical tensor once, in one fixed order. Allocation, optimizer, checkpoint,
+ * import and export, counting, sharding and planning all read it; nobody else writes a shape.
+ *
+ *     struct wh_params p;
+ *     WH_TRY(wh_params_new(&model, &p));
+ *     const struct wh_param *q = wh_params_find(&p, WH_P_ATTN_Q, layer);    // NULL if the model has none
+ *     float *w = (float *)weights + q->offset;
+ *
+ * Offsets are in elements of one flat buffer that each class of state (weights, gradients, master, m, v) repeats with
+ * its own dtype. A tensor starts on a multiple of WH_PARAM_ALIGN elements, except a joined one, which lies directly
+ * behind the tensor before it (q,k,v and gate,up are one matrix to the GEMM). */
+#ifndef WH_ARCH_PARAMS_H
+#define WH_ARCH_PARAMS_H
+
+#include <stddef.h>
+
+#include "arch/model.h"
+
+enum wh_param_id {
+#define X(id, ...) WH_P_##id,
+#define J(id, ...) WH_P_##id,
+#include "arch/params.def"
+#undef X
+#undef J
+    WH_P_COUNT
+};
+
+enum wh_param_cut { WH_CUT_NONE, WH_CUT_ROWS, WH_CUT_COLS };
+enum wh_param_init { WH_INIT_NORMAL, WH_INIT_RESIDUAL, WH_INIT_ZEROS, WH_INIT_ONES };
+
+enum { WH_PARAM_ALIGN = 32, WH_PARAM_NAME_BYTES = 48 };
+
+struct wh_param {
+    enum wh_param_id id;
+    int layer; /* -1: not in a layer */
+    char name[WH_PARAM_NAME_BYTES];
+    size_t rows, cols; /* cols 0: a vector of `rows` */
+    size_t elems;      /* rows * max(cols, 1) */
+    size_t offset;     /* in elements */
+    enum wh_param_cut cut;
+    bool decay, joined;
+    enum wh_param_init init;
+};
+
+struct wh_params {
+    struct wh_param *list; /* owned */
+    size_t count;
+    size_t elems;        /* parameters of the model: the sum of all `elems` */
+    size_t buffer_elems; /* length of a flat buffer, alignment included */
+    size_t first_layer;  /* index of layer 0's first tensor */
+    size_t per_layer;    /* tensors per layer */
+};
+
+/* Start-up only (allocates). The model must have passed wh_model_check. Errors: NOMEM. */
+enum wh_status wh_params_new(const struct wh_model *m, struct wh_params *out);
+void wh_params_free(struct wh_params *p);
+
+/* layer is -1 for tensors outside the layers. NULL: this model has no such tensor. */
+const struct wh_param *wh_params_find(const struct wh_params *p, enum wh_param_id id, int layer);
+const struct wh_param *wh_params_find_name(const struct wh_params *p, const char *name);
+
+#endif
