@@ -1,6 +1,6 @@
 #include "arch/model.h"
 
-#include <math.h>
+#include <sleef.h>
 #include <string.h>
 
 static const char *const family_names[WH_FAMILY_COUNT] = {"gpt2", "llama", "qwen2"};
@@ -42,6 +42,8 @@ void wh_model_check(const struct wh_model *m, struct wh_faults *faults) {
                       m->Hkv);
     if (!m->learned_positions && m->D % 2)
         wh_faults_add(faults, NULL, 0, "model: head_dim %u must be even for rotary embedding", m->D);
+    if (m->gated && m->linear_bias)
+        wh_faults_add(faults, NULL, 0, "model: biases in a gated feed-forward (mlp_bias) are not supported");
     if (!(m->norm_eps > 0.0f)) wh_faults_add(faults, NULL, 0, "model: norm epsilon must be above 0");
     if (!m->learned_positions && !(m->rope.theta > 0.0))
         wh_faults_add(faults, NULL, 0, "model: rope_theta must be above 0");
@@ -63,7 +65,7 @@ static double llama3_scaled(const struct wh_rope *r, double frequency) {
 }
 
 double wh_rope_inverse_frequency(const struct wh_rope *rope, uint32_t D, uint32_t i) {
-    double frequency = 1.0 / pow(rope->theta, 2.0 * i / D);
+    double frequency = 1.0 / Sleef_finz_powd1_u10purecfma(rope->theta, 2.0 * i / D);
     switch (rope->kind) {
     case WH_ROPE_LINEAR: return frequency / rope->factor;
     case WH_ROPE_LLAMA3: return llama3_scaled(rope, frequency);
