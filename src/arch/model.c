@@ -38,8 +38,8 @@ void wh_model_check(const struct wh_model *m, struct wh_faults *faults) {
         wh_faults_add(faults, NULL, 0, "model: head_dim must be at least 1 (hidden_size %u / num_attention_heads %u)",
                       m->C, m->H);
     if (m->Hkv && m->H % m->Hkv)
-        wh_faults_add(faults, NULL, 0, "model: num_attention_heads %u is not a multiple of num_key_value_heads %u", m->H,
-                      m->Hkv);
+        wh_faults_add(faults, NULL, 0, "model: num_attention_heads %u is not a multiple of num_key_value_heads %u",
+                      m->H, m->Hkv);
     if (!m->learned_positions && m->D % 2)
         wh_faults_add(faults, NULL, 0, "model: head_dim %u must be even for rotary embedding", m->D);
     if (m->gated && m->linear_bias)
@@ -59,8 +59,8 @@ static double llama3_scaled(const struct wh_rope *r, double frequency) {
     double low = r->original_max_position / r->low_freq_factor, high = r->original_max_position / r->high_freq_factor;
     if (wavelength > low) return frequency / r->factor;
     if (wavelength < high) return frequency;
-    double smooth = (r->original_max_position / wavelength - r->low_freq_factor) /
-                    (r->high_freq_factor - r->low_freq_factor);
+    double smooth =
+        (r->original_max_position / wavelength - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
     return (1.0 - smooth) * frequency / r->factor + smooth * frequency;
 }
 
