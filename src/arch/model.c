@@ -1,6 +1,6 @@
 #include "arch/model.h"
+#include "base/elementary.h"
 
-#include <sleef.h>
 #include <string.h>
 
 static const char *const family_names[WH_FAMILY_COUNT] = {"gpt2", "llama", "qwen2"};
@@ -65,7 +65,7 @@ static double llama3_scaled(const struct wh_rope *r, double frequency) {
 }
 
 double wh_rope_inverse_frequency(const struct wh_rope *rope, uint32_t D, uint32_t i) {
-    double frequency = 1.0 / Sleef_finz_powd1_u10purecfma(rope->theta, 2.0 * i / D);
+    double frequency = 1.0 / wh_pow(rope->theta, 2.0 * i / D);
     switch (rope->kind) {
     case WH_ROPE_LINEAR: return frequency / rope->factor;
     case WH_ROPE_LLAMA3: return llama3_scaled(rope, frequency);

@@ -4,7 +4,9 @@
 struct wh_dropout wh_dropout_at(const struct wh_net *net, const struct wh_pass *pass, int layer,
                                 enum wh_dropout_site site) {
     const struct wh_model *m = net->shape.model;
-    float p = site == WH_SITE_EMBED ? m->dropout_embed : site == WH_SITE_ATTENTION ? m->dropout_attention : m->dropout_residual;
+    float p = site == WH_SITE_EMBED       ? m->dropout_embed
+              : site == WH_SITE_ATTENTION ? m->dropout_attention
+                                          : m->dropout_residual;
     if (!pass->dropout || p <= 0.0f) return (struct wh_dropout){.scale = 1.0f};
     return (struct wh_dropout){
         .rng = wh_rng_stream(net->shape.seed, WH_RNG_DROPOUT, pass->step, (uint32_t)(layer + 1) * WH_SITE_COUNT + site),

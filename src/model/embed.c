@@ -100,7 +100,8 @@ static void token_gradient(struct wh_net *net, const uint32_t *ids) {
         float *scratch = wh_rows_scratch(net);
         struct row_tree tree = {net, scratch + C, C, 0, leaves};
         if (count == 0) {
-            if (!m->tied) memset(scratch, 0, C * sizeof *scratch), wh_gradient_store(net, p->offset + v * C, scratch, C);
+            if (!m->tied)
+                memset(scratch, 0, C * sizeof *scratch), wh_gradient_store(net, p->offset + v * C, scratch, C);
             continue;
         }
         sum_token_row(&tree, net->token_order + first, count, scratch);
@@ -129,7 +130,8 @@ static void position_gradient(struct wh_net *net, const struct wh_param *p) {
 
 void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
     const struct wh_param *position = wh_net_param(net, WH_P_EMBED_POSITION, -1);
-    const struct wh_pass pass = {.sequences = net->shape.global_batch, .T = net->shape.T, .step = step, .dropout = true};
+    const struct wh_pass pass = {
+        .sequences = net->shape.global_batch, .T = net->shape.T, .step = step, .dropout = true};
     const struct wh_dropout d = wh_dropout_at(net, &pass, -1, WH_SITE_EMBED);
     if (d.threshold) wh_dropout_rows(net, &pass, &d, net->dx, net->dx);
     token_gradient(net, batch->ids);

@@ -17,7 +17,9 @@ static bool sums_aside(const struct wh_net *net, const struct wh_sum_plan *plan)
     return net->shape.grad_dtype != WH_F32 && plan->call_count > 1;
 }
 
-static size_t index_of(const struct wh_net *net, const struct wh_param *p) { return (size_t)(p - net->shape.params->list); }
+static size_t index_of(const struct wh_net *net, const struct wh_param *p) {
+    return (size_t)(p - net->shape.params->list);
+}
 
 static size_t group_elems(const struct wh_net *net, const struct wh_param *first) {
     const struct wh_params *all = net->shape.params;
@@ -45,8 +47,8 @@ size_t wh_gradient_pending_elems(const struct wh_net *net, size_t *pending_offse
 }
 
 /* Buffer `k` of the sum of `first` (and joined tensors) and its dtype. */
-static void *buffer_of(const struct wh_net *net, const struct wh_param *first, const struct wh_sum_plan *plan, uint32_t k,
-                       enum wh_dtype *dtype) {
+static void *buffer_of(const struct wh_net *net, const struct wh_param *first, const struct wh_sum_plan *plan,
+                       uint32_t k, enum wh_dtype *dtype) {
     const bool aside = sums_aside(net, plan);
     *dtype = k == 0 && !aside ? net->shape.grad_dtype : WH_F32;
     if (k == 0 && !aside) return (char *)net->grads + first->offset * wh_dtype_bytes(net->shape.grad_dtype);
@@ -72,18 +74,22 @@ static void merge_buffers(const struct wh_net *net, const struct wh_param *first
     }
 }
 
-void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint32_t piece, const struct wh_param *first,
-                        const void *dy, enum wh_dtype dy_dtype, size_t dy_ld, const void *x, size_t x_ld) {
+void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint32_t piece,
+                        const struct wh_param *first, const void *dy, enum wh_dtype dy_dtype, size_t dy_ld,
+                        const void *x, size_t x_ld) {
     const struct wh_sum_plan *plan = &sums->plan;
     const struct wh_sum_piece *p = &plan->pieces[piece];
     for (uint32_t i = p->first_call; i < p->first_call + p->call_count; i++) {
         const struct wh_sum_call *call = &plan->calls[i];
         const struct wh_gemm_part *parts = sums->parts + call->first_part, *last = parts + call->part_count - 1;
-        struct wh_gemm g = {.m = wh_gradient_group_rows(net, first), .n = first->cols,
+        struct wh_gemm g = {.m = wh_gradient_group_rows(net, first),
+                            .n = first->cols,
                             .k = last->begin + last->length, /* bounds only: parts say which */
                             .a = {dy, dy_dtype, dy_ld, true},
                             .b = {x, net->shape.dtype, x_ld, false},
-                            .parts = parts, .part_count = call->part_count, .accumulate = call->accumulate};
+                            .parts = parts,
+                            .part_count = call->part_count,
+                            .accumulate = call->accumulate};
         g.c.data = buffer_of(net, first, plan, call->buffer, &g.c.dtype);
         g.c.ld = first->cols;
         if (call->add_left) g.residual = (struct wh_gemm_in){g.c.data, WH_F32, g.c.ld, false};
@@ -115,8 +121,8 @@ static void store_vector(struct wh_net *net, const struct wh_param *first, const
     merge_buffers(net, first, plan, call);
 }
 
-void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_param *first, const struct wh_param *second,
-                         wh_gradient_row_fn *row, const void *context) {
+void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_param *first,
+                         const struct wh_param *second, wh_gradient_row_fn *row, const void *context) {
     const struct wh_sum_plan *plan = &net->sum_vector.plan;
     const struct wh_sum_piece *p = &plan->pieces[piece];
     const size_t n1 = group_elems(net, first), n2 = second ? group_elems(net, second) : 0, width = n1 + n2;

@@ -11,8 +11,9 @@ size_t wh_gradient_pending_elems(const struct wh_net *net, size_t *pending_offse
 
 /* dW [rows, cols] of tensor `first` and those joined to it, for the tokens of `piece`: dy [n, rows], x [n, cols], both in
  * the compute dtype unless dy_dtype says otherwise. */
-void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint32_t piece, const struct wh_param *first,
-                        const void *dy, enum wh_dtype dy_dtype, size_t dy_ld, const void *x, size_t x_ld);
+void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint32_t piece,
+                        const struct wh_param *first, const void *dy, enum wh_dtype dy_dtype, size_t dy_ld,
+                        const void *x, size_t x_ld);
 
 /* One or two vectors whose gradient is a sum over token rows: `row` adds token row `r` to acc[0..width). */
 typedef void wh_gradient_row_fn(const void *context, size_t r, float *acc, float *scratch);

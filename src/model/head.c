@@ -6,10 +6,10 @@
  *   dW = dl^T norm(x)    d norm(x) = dl W                 (sum over the vocabulary in S slices)
  *
  * The block's logits become their own gradient in place, and the block's rows of final_norm theirs. */
-#include <sleef.h>
 #include <string.h>
 
 #include "base/tree.h"
+#include "base/elementary.h"
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
@@ -17,7 +17,9 @@
 static void logits_of(struct wh_net *net, const void *rows, size_t n, float *logits) {
     const struct wh_model *m = net->shape.model;
     const enum wh_dtype t = net->shape.dtype;
-    const struct wh_gemm g = {.m = n, .n = m->V, .k = m->C,
+    const struct wh_gemm g = {.m = n,
+                              .n = m->V,
+                              .k = m->C,
                               .a = {rows, t, m->C, false},
                               .b = {wh_net_weight(net, wh_net_head_id(net), -1), t, m->C, true},
                               .c = {logits, WH_F32, m->V}};
@@ -52,7 +54,7 @@ static double token_loss(const struct wh_net *net, float *row, int32_t label, fl
         net->vec->scale(row, row, grad_scale / z, V);
         row[label] -= grad_scale;
     }
-    return Sleef_finz_logd1_u10purecfma((double)z) + (double)max - (double)at_label;
+    return wh_log((double)z) + (double)max - (double)at_label;
 }
 
 static void block_losses(const struct wh_net *net, size_t n, const int32_t *labels, float grad_scale, double *losses) {
@@ -66,12 +68,16 @@ static void block_backward(struct wh_net *net, uint32_t head_piece, size_t n, vo
     const struct wh_model *m = net->shape.model;
     const enum wh_dtype t = net->shape.dtype;
     const enum wh_param_id id = wh_net_head_id(net);
-    wh_gradient_matrix(net, &net->sum_head, head_piece, wh_net_param(net, id, -1), net->logits, WH_F32, m->V, rows, m->C);
-    const struct wh_gemm g = {.m = n, .n = m->C, .k = m->V,
+    wh_gradient_matrix(net, &net->sum_head, head_piece, wh_net_param(net, id, -1), net->logits, WH_F32, m->V, rows,
+                       m->C);
+    const struct wh_gemm g = {.m = n,
+                              .n = m->C,
+                              .k = m->V,
                               .a = {net->logits, WH_F32, m->V, false},
                               .b = {wh_net_weight(net, id, -1), t, m->C, false},
                               .c = {rows, t, m->C},
-                              .parts = net->parts_vocab.list, .part_count = net->parts_vocab.count};
+                              .parts = net->parts_vocab.list,
+                              .part_count = net->parts_vocab.count};
     wh_gemm_run(&g, &net->pool);
 }
 

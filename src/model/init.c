@@ -1,10 +1,10 @@
 /* Initial weights: normal values from the counter-based generator, a function of (seed, tensor, element) alone, so that
  * any rank can make any part of any tensor. The tensor's place in the parameter table is its stream. */
 #include <math.h>
-#include <sleef.h>
 #include <string.h>
 
 #include "model/net.h"
+#include "base/elementary.h"
 
 /* Box and Muller, both halves: elements 2i and 2i+1 come from words 2i and 2i+1. log and cos are SLEEF's reproducible
  * variants in double; the result is rounded once. */
@@ -15,10 +15,10 @@ static void fill_normal(float *out, size_t elems, const struct wh_rng *r, double
         wh_rng_block(r, block, words);
         for (size_t pair = 0; pair < 2; pair++) {
             double u = ((double)words[2 * pair] + 0.5) * 0x1p-32, turn = (double)words[2 * pair + 1] * 0x1p-32;
-            double radius = std * sqrt(-2.0 * Sleef_finz_logd1_u10purecfma(u)), angle = 6.283185307179586477 * turn;
+            double radius = std * sqrt(-2.0 * wh_log(u)), angle = 6.283185307179586477 * turn;
             size_t i = 4 * block + 2 * pair;
-            if (i < elems) out[i] = (float)(radius * Sleef_finz_cosd1_u10purecfma(angle));
-            if (i + 1 < elems) out[i + 1] = (float)(radius * Sleef_finz_sind1_u10purecfma(angle));
+            if (i < elems) out[i] = (float)(radius * wh_cos(angle));
+            if (i + 1 < elems) out[i + 1] = (float)(radius * wh_sin(angle));
         }
     }
 }

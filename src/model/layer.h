@@ -12,7 +12,7 @@ struct wh_pass {
     const uint32_t *document_start; /* NULL: none */
     uint32_t sequences, T;          /* T may be shorter than the net's */
     uint32_t first_seq, step;
-    bool dropout;                   /* off in evaluation */
+    bool dropout; /* off in evaluation */
 };
 
 static inline size_t wh_pass_tokens(const struct wh_pass *p) { return (size_t)p->sequences * p->T; }

@@ -8,10 +8,12 @@
 #include "model/rows.h"
 
 /* dx [n, cols] = dy [n, rows] W for the matrix `id` and those joined to it. */
-static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t rows, enum wh_param_id weight, int layer,
-                           size_t cols, const struct wh_net_parts *parts, void *dx) {
+static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t rows, enum wh_param_id weight,
+                           int layer, size_t cols, const struct wh_net_parts *parts, void *dx) {
     const enum wh_dtype t = net->shape.dtype;
-    const struct wh_gemm g = {.m = n, .n = cols, .k = rows,
+    const struct wh_gemm g = {.m = n,
+                              .n = cols,
+                              .k = rows,
                               .a = {dy, t, rows, false},
                               .b = {wh_net_weight(net, weight, layer), t, cols, false},
                               .c = {dx, t, cols},
@@ -22,7 +24,8 @@ static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t 
 
 static void weight_gradient(struct wh_net *net, uint32_t piece, enum wh_param_id weight, int layer, const void *dy,
                             size_t rows, const void *x, size_t cols) {
-    wh_gradient_matrix(net, &net->sum_matrix, piece, wh_net_param(net, weight, layer), dy, net->shape.dtype, rows, x, cols);
+    wh_gradient_matrix(net, &net->sum_matrix, piece, wh_net_param(net, weight, layer), dy, net->shape.dtype, rows, x,
+                       cols);
 }
 
 /* up (in place) from activation input to its gradient, given that of the output. */
@@ -54,8 +57,8 @@ static void attention_back(struct wh_net *net, const struct wh_pass *pass, int l
         job.dq = wh_rows_at(net, d_qkv, token * width + kv * R * D), job.dq_stride = width;
         job.dk = wh_rows_at(net, d_qkv, token * width + q_width + kv * D), job.dk_stride = width;
         job.dv = wh_rows_at(net, d_qkv, token * width + q_width + (Hkv + kv) * D), job.dv_stride = width;
-        net->attention->backward(
-            &job, net->attention_scratch + (size_t)omp_get_thread_num() * net->attention_scratch_bytes);
+        net->attention->backward(&job,
+                                 net->attention_scratch + (size_t)omp_get_thread_num() * net->attention_scratch_bytes);
     }
 }
 

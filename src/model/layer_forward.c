@@ -11,13 +11,16 @@
 static struct wh_gemm linear(const struct wh_net *net, size_t n, const void *x, size_t cols, enum wh_param_id weight,
                              enum wh_param_id bias, int layer, size_t rows, const struct wh_net_parts *parts, void *y) {
     const enum wh_dtype t = net->shape.dtype;
-    return (struct wh_gemm){.m = n, .n = rows, .k = cols,
+    return (struct wh_gemm){.m = n,
+                            .n = rows,
+                            .k = cols,
                             .a = {x, t, cols, false},
                             .b = {wh_net_weight(net, weight, layer), t, cols, true},
                             .c = {y, t, rows},
                             .parts = parts ? parts->list : NULL,
                             .part_count = parts ? parts->count : 0,
-                            .bias = wh_net_weight(net, bias, layer), .bias_dtype = t};
+                            .bias = wh_net_weight(net, bias, layer),
+                            .bias_dtype = t};
 }
 
 static void rotate_heads(const struct wh_net *net, float *row, size_t heads, size_t t) {
@@ -45,19 +48,26 @@ void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int
     const size_t head = kv_head * R, token = seq * T;
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, WH_SITE_ATTENTION);
     *out = (struct wh_attention){
-        .T = T, .D = D, .R = R, .dtype = net->shape.dtype,
+        .T = T,
+        .D = D,
+        .R = R,
+        .dtype = net->shape.dtype,
         .scale = net->attention_scale,
         .q = wh_rows_at(net, a->qkv, token * width + head * D),
         .k = wh_rows_at(net, a->qkv, token * width + q_width + kv_head * D),
         .v = wh_rows_at(net, a->qkv, token * width + q_width + (m->Hkv + kv_head) * D),
-        .q_stride = width, .k_stride = width, .v_stride = width,
-        .o = wh_rows_at(net, a->attn, token * q_width + head * D), .o_stride = q_width,
+        .q_stride = width,
+        .k_stride = width,
+        .v_stride = width,
+        .o = wh_rows_at(net, a->attn, token * q_width + head * D),
+        .o_stride = q_width,
         .stats = a->attn_stats + (seq * m->H + head) * T * 2,
         .document_start = pass->document_start ? pass->document_start + token : NULL,
         .chunks = net->shape.grain.sequence,
         .rng = d.rng,
         .first_element = ((uint64_t)(pass->first_seq + seq) * m->H + head) * T * T,
-        .dropout_threshold = d.threshold, .dropout_scale = d.scale,
+        .dropout_threshold = d.threshold,
+        .dropout_scale = d.scale,
     };
 }
 

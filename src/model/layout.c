@@ -158,8 +158,11 @@ static enum wh_status new_all_parts(struct wh_net *net) {
 
 static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens,
                                struct wh_net_sums *out) {
-    const struct wh_sum_shape shape = {.sequences = s->global_batch, .positions = s->T, .groups = s->grain.data,
-                                       .chunks = chunks, .piece_tokens = piece_tokens,
+    const struct wh_sum_shape shape = {.sequences = s->global_batch,
+                                       .positions = s->T,
+                                       .groups = s->grain.data,
+                                       .chunks = chunks,
+                                       .piece_tokens = piece_tokens,
                                        .span_tokens = s->micro_batch * s->T};
     WH_TRY(wh_sum_plan_new(&shape, &out->plan));
     out->parts = calloc(out->plan.part_count, sizeof *out->parts);
@@ -201,10 +204,10 @@ static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *n
     *net = (struct wh_net){.shape = *shape, .pool.threads = shape->threads};
     net->vec = wh_vec_select(shape->kernels);
     net->attention = wh_attention_select(shape->kernels);
-    if (!net->vec || !net->attention)
+    net->pool.kernel = wh_gemm_select(shape->kernels);
+    if (!net->vec || !net->attention || !net->pool.kernel)
         return WH_FAIL(WH_CONFIG, "kernels '%s' can't run on this processor", shape->kernels ? shape->kernels : "auto");
     net->attention_scale = (float)(1.0 / sqrt((double)shape->model->D));
-    WH_TRY(wh_gemm_pool_choose(&net->pool, shape->kernels));
     WH_TRY(new_tables(net));
     net->arena = wh_arena_measuring("job");
     place(net, &net->arena);

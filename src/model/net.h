@@ -40,7 +40,7 @@ struct wh_net_shape {
     enum wh_dtype dtype;                   /* of weights and activations: fp32 or bf16 */
     enum wh_dtype grad_dtype;              /* of net.grads: fp32, or bf16 rounded once from the fp32 sum */
     enum wh_keep keep;
-    bool train;                /* false: forward only, no gradients and optimizer states */
+    bool train;                 /* false: forward only, no gradients and optimizer states */
     uint32_t loss_block_tokens; /* 0: chosen here */
     int threads;
     const char *kernels; /* NULL: best */
@@ -50,8 +50,8 @@ struct wh_net_shape {
 /* Token ids and targets of a global batch, [sequences][T]; borrowed. */
 struct wh_net_batch {
     const uint32_t *ids;
-    const int32_t *labels;           /* -1: not counted */
-    const uint32_t *document_start;  /* first position of the document that each position lies in; NULL: 0 */
+    const int32_t *labels;          /* -1: not counted */
+    const uint32_t *document_start; /* first position of the document that each position lies in; NULL: 0 */
 };
 
 /* What one layer keeps of a micro-batch of n tokens. q, k and v of a token lie side by side, so do gate and up. */
@@ -64,8 +64,8 @@ struct wh_layer_acts {
     void *x_mid;        /* [n, C] residual stream after attention */
     void *norm2;        /* [n, C] */
     float *norm2_stats;
-    void *up;           /* [n, F] or [n, 2F]: before the activation */
-    void *act;          /* [n, F] */
+    void *up;  /* [n, F] or [n, 2F]: before the activation */
+    void *act; /* [n, F] */
 };
 
 /* A sum over channels cut into slices for the GEMM. */
@@ -92,20 +92,20 @@ struct wh_net {
     size_t memory_bytes;
 
     /* flat buffers with the offsets of the parameter table */
-    void *weights;        /* compute dtype */
-    void *grads;          /* grad_dtype */
-    float *master;        /* fp32; is `weights` itself in fp32 runs */
+    void *weights; /* compute dtype */
+    void *grads;   /* grad_dtype */
+    float *master; /* fp32; is `weights` itself in fp32 runs */
     float *adam_m, *adam_v;
-    float *pending;       /* see gradient.h */
+    float *pending;         /* see gradient.h */
     size_t *pending_offset; /* [params] */
 
-    void **x;                    /* [L + 1]: residual stream entering each layer, and leaving the last */
-    struct wh_layer_acts *acts;  /* [L] */
+    void **x;                   /* [L + 1]: residual stream entering each layer, and leaving the last */
+    struct wh_layer_acts *acts; /* [L] */
     float *final_stats;
-    void *final_norm;            /* [n, C]; its gradient afterwards */
-    float *logits;               /* [loss_block, V]; their gradient afterwards */
+    void *final_norm; /* [n, C]; its gradient afterwards */
+    float *logits;    /* [loss_block, V]; their gradient afterwards */
     uint32_t loss_block;
-    double *token_loss;          /* [global_batch * T] */
+    double *token_loss; /* [global_batch * T] */
 
     void *dx;     /* [global_batch * T, C] gradient of the residual stream; ends as that of the embedding */
     void *d_norm; /* [n, C] */
@@ -115,8 +115,8 @@ struct wh_net {
     float *rope_cos, *rope_sin; /* [T, D/2] */
     float *row_scratch;         /* per thread: row_scratch_elems */
     size_t row_scratch_elems;
-    float *leaf_scratch;        /* [leaves_max, widest vector] */
-    char *attention_scratch;    /* per thread */
+    float *leaf_scratch;     /* [leaves_max, widest vector] */
+    char *attention_scratch; /* per thread */
     size_t attention_scratch_bytes;
     uint32_t *token_order, *token_first; /* tokens of the global batch sorted by id (embed.c) */
 

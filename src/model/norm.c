@@ -21,7 +21,8 @@ void wh_norm_forward(const struct wh_net *net, size_t n, const void *x, enum wh_
 #pragma omp parallel num_threads(net->shape.threads)
     {
         float *scratch = wh_rows_scratch(net);
-        const float *gains = read_vector(net, g, scratch + C), *biases = b ? read_vector(net, b, scratch + 2 * C) : NULL;
+        const float *gains = read_vector(net, g, scratch + C),
+                    *biases = b ? read_vector(net, b, scratch + 2 * C) : NULL;
 #pragma omp for schedule(static)
         for (size_t t = 0; t < n; t++) {
             const float *row = wh_rows_read(net, x, t * C, C, scratch);
@@ -63,7 +64,8 @@ void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *
         const float *gains = read_vector(net, g, scratch + 3 * C);
 #pragma omp for schedule(static)
         for (size_t t = 0; t < n; t++) {
-            const float *dyr = wh_rows_read(net, dy, t * C, C, scratch), *xr = wh_rows_read(net, x, t * C, C, scratch + C);
+            const float *dyr = wh_rows_read(net, dy, t * C, C, scratch),
+                        *xr = wh_rows_read(net, x, t * C, C, scratch + C);
             float *out = wh_rows_target(net, dx, t * C, scratch);
             if (full) net->vec->layer_norm_back(back, dyr, xr, stats[2 * t], stats[2 * t + 1], gains, C);
             else net->vec->rms_norm_back(back, dyr, xr, stats[2 * t + 1], gains, C);

@@ -1,6 +1,6 @@
 #include "model/rope.h"
+#include "base/elementary.h"
 
-#include <sleef.h>
 #include <stddef.h>
 
 void wh_rope_tables(const struct wh_model *m, uint32_t T, float *cos, float *sin) {
@@ -8,8 +8,8 @@ void wh_rope_tables(const struct wh_model *m, uint32_t T, float *cos, float *sin
     for (uint32_t i = 0; i < half; i++) {
         double frequency = wh_rope_inverse_frequency(&m->rope, m->D, i);
         for (uint32_t t = 0; t < T; t++) {
-            cos[(size_t)t * half + i] = (float)Sleef_finz_cosd1_u10purecfma(t * frequency);
-            sin[(size_t)t * half + i] = (float)Sleef_finz_sind1_u10purecfma(t * frequency);
+            cos[(size_t)t * half + i] = (float)wh_cos(t * frequency);
+            sin[(size_t)t * half + i] = (float)wh_sin(t * frequency);
         }
     }
 }

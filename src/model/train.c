@@ -17,13 +17,18 @@ static void backward_layer(struct wh_net *net, const struct wh_pass *pass, uint3
     wh_layer_backward(net, pass, piece, l, net->x[l], a, dx);
 }
 
-void wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale, uint32_t step) {
+void wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
+                  uint32_t step) {
     const struct wh_net_shape *s = &net->shape;
     const size_t first_seq = (size_t)index * s->micro_batch, first = first_seq * s->T;
     const int L = (int)s->model->L;
-    const struct wh_pass pass = {.ids = batch->ids + first, .labels = batch->labels + first,
+    const struct wh_pass pass = {.ids = batch->ids + first,
+                                 .labels = batch->labels + first,
                                  .document_start = batch->document_start ? batch->document_start + first : NULL,
-                                 .sequences = s->micro_batch, .T = s->T, .first_seq = (uint32_t)first_seq, .step = step,
+                                 .sequences = s->micro_batch,
+                                 .T = s->T,
+                                 .first_seq = (uint32_t)first_seq,
+                                 .step = step,
                                  .dropout = true};
     void *dx = row_of(net, net->dx, first);
     wh_embed_forward(net, &pass, net->x[0]);
@@ -44,7 +49,8 @@ static double leaf_loss(const struct wh_net *net, uint32_t leaf, uint32_t chunks
 }
 
 double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
-    const uint32_t chunks = net->shape.grain.sequence * net->shape.grain.tensor, leaves = net->shape.grain.data * chunks;
+    const uint32_t chunks = net->shape.grain.sequence * net->shape.grain.tensor,
+                   leaves = net->shape.grain.data * chunks;
     double stack[WH_TREE_DEPTH_MAX];
     uint32_t depth = 0;
     wh_gradient_finish(net);
@@ -65,8 +71,11 @@ static const void *forward(struct wh_net *net, const struct wh_pass *pass) {
 }
 
 double wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences) {
-    const struct wh_pass pass = {.ids = batch->ids, .labels = batch->labels, .document_start = batch->document_start,
-                                 .sequences = sequences, .T = net->shape.T};
+    const struct wh_pass pass = {.ids = batch->ids,
+                                 .labels = batch->labels,
+                                 .document_start = batch->document_start,
+                                 .sequences = sequences,
+                                 .T = net->shape.T};
     double sum = 0.0;
     WH_ASSERT(sequences <= net->shape.micro_batch);
     wh_head_evaluate(net, &pass, forward(net, &pass), net->token_loss);
@@ -85,7 +94,9 @@ void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, flo
     WH_ASSERT(tokens >= 1 && tokens <= net->shape.T);
     const void *last = row_of(net, (void *)(uintptr_t)forward(net, &pass), tokens - 1);
     wh_norm_forward(net, 1, last, WH_P_FINAL_NORM_GAIN, -1, net->final_norm, net->final_stats);
-    const struct wh_gemm g = {.m = 1, .n = m->V, .k = m->C,
+    const struct wh_gemm g = {.m = 1,
+                              .n = m->V,
+                              .k = m->C,
                               .a = {net->final_norm, t, m->C, false},
                               .b = {wh_net_weight(net, wh_net_head_id(net), -1), t, m->C, true},
                               .c = {logits, WH_F32, m->V}};

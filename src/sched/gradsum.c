@@ -103,8 +103,8 @@ static void push_and_merge(struct builder *b, struct wh_sum_call *c, uint32_t me
 static void call_whole(struct builder *b, const struct piece *p, uint32_t leaf, uint32_t count) {
     struct wh_sum_call *c = new_call(b);
     if (!c) return;
-    uint32_t inner = count == b->plan.leaves ? wh_tree_merges(leaf + count - 1, b->plan.leaves)
-                                             : (uint32_t)__builtin_ctz(count);
+    uint32_t inner =
+        count == b->plan.leaves ? wh_tree_merges(leaf + count - 1, b->plan.leaves) : (uint32_t)__builtin_ctz(count);
     uint32_t outer = wh_tree_merges(leaf + count - 1, b->plan.leaves) - inner;
     for (uint32_t i = 0; i < count; i++) add_leaf_parts(b, p, leaf + i);
     c->part_count = b->plan.part_count - c->first_part;
@@ -142,14 +142,14 @@ static uint32_t subtree_at(uint32_t leaf, uint32_t end, uint32_t leaves) {
 static void add_piece(struct builder *b, const struct piece *p) {
     const uint32_t chunks = b->shape->chunks;
     const uint64_t each = tokens_per_group(b->shape);
-    b->plan.pieces = grow(b->plan.pieces, b->plan.piece_count, &b->piece_capacity, sizeof *b->plan.pieces, &b->no_memory);
+    b->plan.pieces =
+        grow(b->plan.pieces, b->plan.piece_count, &b->piece_capacity, sizeof *b->plan.pieces, &b->no_memory);
     if (b->no_memory) return;
     uint32_t first_call = b->plan.call_count;
     for (uint64_t at = p->begin; at < p->end && !b->no_memory;) {
         uint64_t group = at / each, group_end = (group + 1) * each;
         if (at % each != 0 || group_end > p->end) {
-            for (uint32_t q = 0; q < chunks; q++)
-                call_open(b, p, (uint32_t)group * chunks + q, group_end <= p->end);
+            for (uint32_t q = 0; q < chunks; q++) call_open(b, p, (uint32_t)group * chunks + q, group_end <= p->end);
             at = min64(group_end, p->end);
             continue;
         }

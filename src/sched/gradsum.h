@@ -33,10 +33,10 @@ enum { WH_SUM_MERGES_MAX = 16 };
 struct wh_sum_call {
     uint32_t first_part, part_count; /* in the plan's parts */
     uint32_t leaves;
-    uint32_t buffer;   /* where the result goes */
-    bool accumulate;   /* the (single) leaf's chain goes on from the buffer */
-    bool add_left;     /* the buffer holds the left sibling: buffer = buffer + result */
-    uint32_t merges;   /* afterwards, `merges` times: buffer[merge[i].left] += buffer[merge[i].right] */
+    uint32_t buffer; /* where the result goes */
+    bool accumulate; /* the (single) leaf's chain goes on from the buffer */
+    bool add_left;   /* the buffer holds the left sibling: buffer = buffer + result */
+    uint32_t merges; /* afterwards, `merges` times: buffer[merge[i].left] += buffer[merge[i].right] */
     struct {
         uint32_t left, right;
     } merge[WH_SUM_MERGES_MAX];

@@ -39,7 +39,8 @@ static void join(struct wh_text *left, const struct wh_text *right) {
     *left = sum;
 }
 
-static void run_call(const struct wh_sum_plan *p, const struct wh_sum_call *c, uint64_t piece_begin, struct wh_text *buffers) {
+static void run_call(const struct wh_sum_plan *p, const struct wh_sum_call *c, uint64_t piece_begin,
+                     struct wh_text *buffers) {
     struct wh_text stack[WH_TREE_DEPTH_MAX] = {{0}};
     uint32_t depth = 0, leaf = 0;
     if (c->accumulate) wh_text_add(&stack[0], "%s", buffers[c->buffer].data);
