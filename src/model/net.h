@@ -147,8 +147,9 @@ void wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch 
  * contract's order. */
 double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
 
-/* Forward only of `sequences` <= micro_batch sequences; returns the loss summed over valid labels, sequence by sequence. */
-double wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences);
+/* Forward only of `sequences` <= micro_batch sequences; adds their losses, summed over valid labels, to *sum one sequence
+ * after the other, so that a mean over many sequences doesn't depend on the micro-batch. */
+void wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences, double *sum);
 
 /* Forward of one sequence of `tokens` <= T ids, no loss; writes the logits of its last position, [V]. */
 void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits);

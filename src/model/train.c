@@ -70,21 +70,19 @@ static const void *forward(struct wh_net *net, const struct wh_pass *pass) {
     return net->x[L];
 }
 
-double wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences) {
+void wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences, double *sum) {
     const struct wh_pass pass = {.ids = batch->ids,
                                  .labels = batch->labels,
                                  .document_start = batch->document_start,
                                  .sequences = sequences,
                                  .T = net->shape.T};
-    double sum = 0.0;
     WH_ASSERT(sequences <= net->shape.micro_batch);
     wh_head_evaluate(net, &pass, forward(net, &pass), net->token_loss);
     for (size_t i = 0; i < sequences; i++) {
         double sequence = 0.0;
         for (size_t t = 0; t < net->shape.T; t++) sequence += net->token_loss[i * net->shape.T + t];
-        sum += sequence;
+        *sum += sequence;
     }
-    return sum;
 }
 
 void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits) {
