@@ -75,7 +75,7 @@ struct layer {
     double *p;       /* [B, H, T, T]  attention probabilities, 0 where masked */
     double *o;       /* [N, H, D]     p v */
     double *y;       /* [N, C]        x + wo o: the residual stream between attention and feed-forward */
-    double *normed2; /* [N, C]       norm2(y) */
+    double *normed2; /* [N, C]        norm2(y) */
     double *gate;    /* [N, F]        gated models only */
     double *up;      /* [N, F] */
     double *act;     /* [N, F]        silu(gate) * up, or gelu(up) */
@@ -220,7 +220,7 @@ static void reserve(struct ref *r, int B, int T) {
         renew(&l->p, N * c->H * T);
         renew(&l->gate, N * F), renew(&l->up, N * F), renew(&l->act, N * F);
     }
-    renew(&r->cos, (size_t)T * c->D), renew(&r->sin, (size_t)T * c->D);
+    renew(&r->cos, (size_t)T * (c->D / 2)), renew(&r->sin, (size_t)T * (c->D / 2));
     renew(&r->x, N * C), renew(&r->normed, N * C), renew(&r->logits, N * V);
     renew(&r->dlogits, N * V), renew(&r->dx, N * C), renew(&r->dnormed, N * C);
     renew(&r->dq, N * q), renew(&r->dk, N * kv), renew(&r->dv, N * kv), renew(&r->d_o, N * q);
