@@ -7,8 +7,6 @@
 #include "vectors.h"
 #include "wanhe_ref.h"
 
-enum { BATCH = 4 }; /* sequences a step in the stored runs */
-
 static double stored(const struct vectors *v, const char *name, int i) {
     struct vector t;
     return vectors_find(v, name, &t) ? vector_get(&t, (size_t)i) : NAN;
@@ -24,14 +22,14 @@ static int train(const struct vectors *v, int steps) {
     int32_t *ids = vectors_ints(v, "ids"), *labels = vectors_ints(v, "labels"), *starts = NULL;
     if (vectors_find(v, "document_start", &shape)) starts = vectors_ints(v, "document_start");
     vectors_find(v, "ids", &shape);
-    int N = (int)(shape.elems / shape.rows), good = 1;
-    if (steps > (int)shape.rows) steps = (int)shape.rows;
+    int B = (int)shape.shape[1], T = (int)shape.shape[2], good = 1;
+    if (steps > (int)shape.shape[0]) steps = (int)shape.shape[0];
     vectors_load(v, "weight.", r);
 
     printf("step  lr         loss         torch f32    deviation  norm         torch f32    deviation\n");
     for (int t = 1; t <= steps; t++) {
-        size_t at = (size_t)(t - 1) * (size_t)N;
-        double loss = ref_step(r, BATCH, N / BATCH, ids + at, labels + at, starts ? (uint32_t *)starts + at : NULL);
+        size_t at = (size_t)(t - 1) * shape.shape[1] * shape.shape[2];
+        double loss = ref_step(r, B, T, ids + at, labels + at, starts ? (uint32_t *)starts + at : NULL);
         double norm = ref_norm(r), lr = ref_lr(&c, t);
         double torch_loss = stored(v, "loss.f32", t - 1), torch_norm = stored(v, "norm.f32", t - 1);
         printf("%4d  %.3e  %.9f  %.9f  %.1e    %.9f  %.9f  %.1e\n", t, lr, loss, torch_loss, relative(loss, torch_loss),

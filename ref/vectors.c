@@ -37,11 +37,14 @@ int vectors_find(const struct vectors *v, const char *name, struct vector *out) 
     const json_t *entry = json_object_get(v->header, name), *shape = json_object_get(entry, "shape");
     if (!entry) return 0;
     json_int_t begin = json_integer_value(json_array_get(json_object_get(entry, "data_offsets"), 0));
-    *out = (struct vector){.name = name, .dtype = json_string_value(json_object_get(entry, "dtype")), .elems = 1};
+    *out = (struct vector){.name = name, .elems = 1, .shape = {1, 1, 1, 1}};
+    out->dtype = json_string_value(json_object_get(entry, "dtype"));
     out->data = v->file + v->data_begin + begin;
-    for (size_t i = 0; i < json_array_size(shape); i++)
-        out->elems *= (size_t)json_integer_value(json_array_get(shape, i));
-    out->rows = (size_t)json_integer_value(json_array_get(shape, 0));
+    assert(json_array_size(shape) <= 4);
+    for (size_t i = 0; i < json_array_size(shape); i++) {
+        out->shape[i] = (size_t)json_integer_value(json_array_get(shape, i));
+        out->elems *= out->shape[i];
+    }
     return 1;
 }
 
@@ -138,7 +141,7 @@ void vectors_load(const struct vectors *v, const char *prefix, struct ref *r) {
         struct vector stored;
         snprintf(name, sizeof name, "%s%s", prefix, t->name);
         int found = vectors_find(v, name, &stored);
-        assert(found && stored.elems == (size_t)t->elems && stored.rows == (size_t)t->rows);
+        assert(found && stored.shape[0] == (size_t)t->rows && stored.shape[1] == (size_t)t->cols);
         for (long e = 0; e < t->elems; e++) t->w[e] = (float)vector_get(&stored, (size_t)e);
     }
 }

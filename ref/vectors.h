@@ -19,7 +19,7 @@ struct vectors {
 struct vector {
     const char *name, *dtype; /* "F32", "F64", "F16", "BF16", "I32" */
     const unsigned char *data;
-    size_t elems, rows; /* rows: the first dimension */
+    size_t elems, shape[4]; /* shape: 1 beyond the dimensions it has */
 };
 
 /* Returns 0 and leaves *out alone if the file can't be read. */

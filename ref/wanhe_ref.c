@@ -46,7 +46,7 @@ static double uniform(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return ((double)((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53; /* in (0, 1) */
+    return ((double)((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53; /* in (0, 1] */
 }
 
 static double normal(uint64_t *state) {
@@ -75,7 +75,7 @@ struct layer {
     double *p;       /* [B, H, T, T]  attention probabilities, 0 where masked */
     double *o;       /* [N, H, D]     p v */
     double *y;       /* [N, C]        x + wo o: the residual stream between attention and feed-forward */
-    double *normed2; /* [N, C]       norm2(y) */
+    double *normed2; /* [N, C]        norm2(y) */
     double *gate;    /* [N, F]        gated models only */
     double *up;      /* [N, F] */
     double *act;     /* [N, F]        silu(gate) * up, or gelu(up) */
@@ -220,7 +220,7 @@ static void reserve(struct ref *r, int B, int T) {
         renew(&l->p, N * c->H * T);
         renew(&l->gate, N * F), renew(&l->up, N * F), renew(&l->act, N * F);
     }
-    renew(&r->cos, (size_t)T * c->D), renew(&r->sin, (size_t)T * c->D);
+    renew(&r->cos, (size_t)T * (c->D / 2)), renew(&r->sin, (size_t)T * (c->D / 2));
     renew(&r->x, N * C), renew(&r->normed, N * C), renew(&r->logits, N * V);
     renew(&r->dlogits, N * V), renew(&r->dx, N * C), renew(&r->dnormed, N * C);
     renew(&r->dq, N * q), renew(&r->dk, N * kv), renew(&r->dv, N * kv), renew(&r->d_o, N * q);
@@ -394,6 +394,7 @@ static void attention_forward(const struct ref *r, struct layer *l, const uint32
             for (int t = 0; t < T; t++) {
                 double *p = l->p + (((size_t)b * c->H + h) * T + t) * T; /* [T] */
                 int first = document_start ? (int)document_start[b * T + t] : 0;
+                assert(first <= t);
                 attention_row(p, q + (size_t)t * q_stride, k, first, t, k_stride, D);
                 for (int j = first; j <= t; j++)
                     for (int d = 0; d < D; d++) o[(size_t)t * q_stride + d] += p[j] * v[(size_t)j * k_stride + d];

@@ -205,6 +205,40 @@ static void rotary_scaling_b57(void **state) {
     }
 }
 
+static void rotary_scaling_linear(void **state) {
+    (void)state;
+    struct ref_config c = {.D = 8, .rope_theta = 10000.0, .rope_factor = 4.0};
+    assert_true(fabs(ref_inverse_frequency(&c, 1) - 0.1) < 1e-16);
+    c.rope = REF_ROPE_LINEAR;
+    assert_true(fabs(ref_inverse_frequency(&c, 1) - 0.025) < 1e-16);
+}
+
+static double spread(struct ref *r, const char *name) {
+    const struct ref_tensor *t = ref_tensor_find(r, name);
+    double sum = 0.0, squares = 0.0;
+    for (long e = 0; e < t->elems; e++) sum += t->w[e], squares += (double)t->w[e] * t->w[e];
+    double mean = sum / (double)t->elems;
+    return sqrt(squares / (double)t->elems - mean * mean);
+}
+
+/* 4096 normal numbers have their spread within 6 % (5 sigma). Residual outputs: init_std / sqrt(2L) = 0.01. */
+static void initial_weights(void **state) {
+    (void)state;
+    struct ref_config c = gpt2_config();
+    c.L = 2, c.C = c.F = 64, c.init_std = 0.02;
+    c.H = c.Hkv = 8, c.D = 8;
+    struct ref *r = ref_new(&c, 9);
+    assert_true(fabs(spread(r, "layer.0.attn.q.weight") - 0.02) < 0.06 * 0.02);
+    assert_true(fabs(spread(r, "layer.1.mlp.up.weight") - 0.02) < 0.06 * 0.02);
+    assert_true(fabs(spread(r, "layer.0.attn.o.weight") - 0.01) < 0.06 * 0.01);
+    assert_true(fabs(spread(r, "layer.1.mlp.down.weight") - 0.01) < 0.06 * 0.01);
+    for (int i = 0; i < c.C; i++) {
+        assert_true(ref_param(r, "final.norm.gain")[i] == 1.0f);
+        assert_true(ref_param(r, "layer.1.mlp.up.bias")[i] == 0.0f);
+    }
+    ref_free(r);
+}
+
 static void equal_logits_are_ln_v_b16(void **state) {
     (void)state;
     struct ref_config c = llama_config();
@@ -300,6 +334,8 @@ int main(void) {
         cmocka_unit_test(parameters_are_the_table),
         cmocka_unit_test(learning_rate_b36),
         cmocka_unit_test(rotary_scaling_b57),
+        cmocka_unit_test(rotary_scaling_linear),
+        cmocka_unit_test(initial_weights),
         cmocka_unit_test(equal_logits_are_ln_v_b16),
         cmocka_unit_test(loss_is_a_mean_over_tokens_b01),
         cmocka_unit_test(no_valid_label_b03),

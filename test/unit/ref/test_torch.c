@@ -15,7 +15,7 @@
 #include "../../../ref/vectors.c"
 #include "../../../ref/wanhe_ref.c"
 
-enum { BATCH = 4, STEPS = 10 };
+enum { STEPS = 10 };
 
 /* What was measured stands in ref/README.md. Gradients are stored as float32: half a unit there is 6e-8. */
 static const double bound_f64_loss = 1e-12, bound_f64_norm = 1e-12, bound_logits = 1e-12, bound_grads = 1e-7;
@@ -27,7 +27,7 @@ struct run {
     struct ref *r;
     int32_t *ids, *labels;
     uint32_t *starts; /* NULL: no documents */
-    int T;
+    int B, T;
 };
 
 static void run_open(const char *name, struct run *out) {
@@ -43,8 +43,8 @@ static void run_open(const char *name, struct run *out) {
     out->labels = vectors_ints(&out->v, "labels");
     if (vectors_find(&out->v, "document_start", &t)) out->starts = (uint32_t *)vectors_ints(&out->v, "document_start");
     assert_true(vectors_find(&out->v, "ids", &t));
-    assert_int_equal(t.rows, STEPS);
-    out->T = (int)(t.elems / STEPS / BATCH);
+    assert_int_equal(t.shape[0], STEPS);
+    out->B = (int)t.shape[1], out->T = (int)t.shape[2];
 }
 
 static void run_close(struct run *run) {
@@ -54,8 +54,8 @@ static void run_close(struct run *run) {
 }
 
 static double run_step(struct run *run, int step) {
-    size_t at = (size_t)step * BATCH * (size_t)run->T;
-    return ref_step(run->r, BATCH, run->T, run->ids + at, run->labels + at, run->starts ? run->starts + at : NULL);
+    size_t at = (size_t)step * (size_t)run->B * (size_t)run->T;
+    return ref_step(run->r, run->B, run->T, run->ids + at, run->labels + at, run->starts ? run->starts + at : NULL);
 }
 
 static double stored(const struct run *run, const char *name, int i) {
