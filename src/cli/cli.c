@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "os/terminal.h"
+
+enum { STANDARD_ERROR = 2 };
 
 /* How this process speaks; written once by wh_cli_begin. */
 static struct {
@@ -27,13 +30,13 @@ bool wh_cli_color(int fd) {
     if (color && strcmp(color, "never") == 0) return false;
     if (is_set("NO_COLOR")) return false;
     if (is_set("CLICOLOR_FORCE") && strcmp(force, "0") != 0) return true;
-    return isatty(fd) && term && strcmp(term, "dumb") != 0;
+    return wh_terminal_is(fd) && term && strcmp(term, "dumb") != 0;
 }
 
 /* One write per line, so that lines of several processes don't mix. */
 static void talk(const char *prefix, const char *style, const char *format, va_list args) {
     char line[WH_ERROR_MESSAGE_BYTES + 256];
-    bool color = style && wh_cli_color(STDERR_FILENO);
+    bool color = style && wh_cli_color(STANDARD_ERROR);
     vsnprintf(line, sizeof line, format, args);
     fprintf(stderr, "%s%s%s%s\n", color ? style : "", prefix, color ? "\033[0m" : "", line);
 }
@@ -74,7 +77,7 @@ void wh_cli_json_print(json_t *object) {
 }
 
 static void print_error_text(const struct wh_error *e) {
-    bool color = wh_cli_color(STDERR_FILENO);
+    bool color = wh_cli_color(STANDARD_ERROR);
     fprintf(stderr, "wanhe%s%s: %s%s%s: ", speech.command ? " " : "", speech.command ? speech.command : "",
             color ? "\033[31m" : "", wh_status_text(e->code), color ? "\033[0m" : "");
     /* several faults: each on a line of its own */

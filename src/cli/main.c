@@ -11,7 +11,6 @@
 #pragma weak wh_cmd_inspect
 #pragma weak wh_cmd_import
 #pragma weak wh_cmd_export
-#pragma weak wh_cmd_config
 
 static int cmd_help(int argc, char **argv);
 
