@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* fp32 multiply-adds per second in GFLOP/s (a multiply-add is two), `threads` threads, about 60 ms. Chains are
+/* fp32 multiply-adds per second in GFLOP/s (a multiply-add is two), `threads` threads, about 70 ms. Chains are
  * independent and live in registers: no memory is touched. `kernels`: "avx2" or "avx512" = the instructions of those
  * kernels, "reference" = multiply and add of the baseline instruction set, NULL or "auto" = the best that this processor
  * has. 0 if it can't run them or there are none of that name. */
