@@ -2,6 +2,8 @@
  * gradients. Everything is compared by memcmp with the plainest way of running. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 /* cmocka wants the headers above first */
 #include <cmocka.h>
 

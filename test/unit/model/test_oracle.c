@@ -1,6 +1,8 @@
 /* The engine against ref/: loss, every gradient, and weights after steps of AdamW, for every kind of model. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 /* cmocka wants the headers above first */
 #include <cmocka.h>
 
