@@ -18,6 +18,7 @@ enum {
     SEGMENTS_MAX = 64,        /* pieces of chains in one packed block */
     ARENA_ELEMS = 512 * 1024, /* scratch for pending subtrees, a level: repacking B costs 1/512 of a region's work */
     SQUARE = 768,             /* a side of its square: a multiple of every nr */
+    AHEAD_MAX = 128,          /* pieces of memory fetched ahead during a micro-tile */
     LINE_ELEMS = 16
 };
 
@@ -42,6 +43,8 @@ struct block {
     size_t length;
     unsigned segment_count;
     bool first, last;
+    bool in_row; /* its steps are begin, begin+1, ... */
+    size_t begin;
     struct segment segments[SEGMENTS_MAX];
 };
 
@@ -106,6 +109,22 @@ static struct segment take_segment(const struct work *w, struct cursor *at, size
     return s;
 }
 
+/* Whether the steps of a block follow each other in k, and where they begin. */
+static void find_begin(const struct work *w, struct block *b) {
+    size_t offset = b->from.offset, left = b->length, k = 0;
+    b->in_row = true;
+    for (size_t part = b->from.part; left > 0; part++, offset = 0) {
+        size_t count = min_size(w->parts[part].length - offset, left), begin = w->parts[part].begin + offset;
+        if (count == 0) continue;
+        if (left == b->length)
+            b->begin = begin;
+        else if (begin != k)
+            b->in_row = false;
+        k = begin + count;
+        left -= count;
+    }
+}
+
 /* The next block: an even share of a grain longer than kc, or as many whole grains (or the end of one) as fit. */
 static void next_block(const struct work *w, struct cursor *at, struct block *b) {
     size_t kc = w->kernel->kc;
@@ -124,6 +143,7 @@ static void next_block(const struct work *w, struct cursor *at, struct block *b)
         b->length += take;
     } while (!at->inside && at->grain < w->grains && b->segment_count < SEGMENTS_MAX);
     b->last = at->grain == w->grains;
+    find_begin(w, b);
 }
 
 /* ------------------------------------------------------------------------------------------------- packing */
@@ -132,6 +152,11 @@ static void next_block(const struct work *w, struct cursor *at, struct block *b)
 static void pack(const struct work *w, const struct block *b, const struct wh_gemm_source *x, float *out, size_t width,
                  size_t panel_stride, size_t r, size_t rows) {
     struct wh_gemm_pack p = {.out = out, .width = width, .panel_stride = panel_stride, .r = r, .rows = rows};
+    if (b->in_row) {
+        p.k = b->begin, p.count = b->length;
+        w->kernel->pack(x, &p);
+        return;
+    }
     size_t offset = b->from.offset, left = b->length;
     for (size_t part = b->from.part; left > 0; part++, offset = 0) {
         p.k = w->parts[part].begin + offset;
@@ -147,6 +172,39 @@ static size_t a_panel_stride(const struct wh_gemm_kernel *kernel, size_t length)
     return up(length * kernel->mr, LINE_ELEMS) + WH_GEMM_SLACK;
 }
 
+/* ------------------------------------------------------------------------------------------------- fetching ahead */
+
+/* Pieces of `nr` floats that will be needed: `rows` rows of `chunks` pieces. */
+struct stream {
+    const char *at;
+    size_t row_bytes, chunk_bytes, chunks, rows, chunk;
+    size_t share; /* pieces a micro-tile may ask for */
+};
+
+static struct stream stream_of(const void *at, size_t row_bytes, size_t rows, size_t chunk_bytes, size_t chunks,
+                               size_t tiles) {
+    return (struct stream){at, row_bytes, chunk_bytes, chunks, rows, 0, (rows * chunks + tiles - 1) / tiles};
+}
+
+/* X for r.. and the steps from k on, unpacked. */
+static struct stream stream_source(const struct work *w, const struct wh_gemm_source *x, size_t r, size_t rows,
+                                   size_t k, size_t count, size_t tiles) {
+    size_t elem = wh_dtype_bytes(x->dtype), piece = w->kernel->nr * sizeof(float) / elem;
+    size_t height = x->along ? count : rows, width = x->along ? rows : count;
+    const char *at = (const char *)x->data + (x->along ? k * x->ld + r : r * x->ld + k) * elem;
+    return stream_of(at, x->ld * elem, height, piece * elem, (width + piece - 1) / piece, tiles);
+}
+
+static size_t take_ahead(struct stream *s, const char **ahead, size_t room) {
+    size_t count = 0, most = min_size(s->share, room);
+    for (; count < most && s->rows > 0; count++) {
+        ahead[count] = s->at + s->chunk * s->chunk_bytes;
+        if (++s->chunk < s->chunks) continue;
+        s->chunk = 0, s->rows--, s->at += s->row_bytes;
+    }
+    return count;
+}
+
 /* ------------------------------------------------------------------------------------------------- micro-tiles */
 
 static float *c_at(const struct work *w, size_t i, size_t j) { return (float *)w->g->c.data + i * w->g->c.ld + j; }
@@ -158,13 +216,16 @@ static void copy_tile(float *out, size_t out_ld, const float *in, size_t in_ld, 
 /* One block's steps of the micro-tile at (i, j). A tile cut by the border of C goes through `edge`, as does a finished
  * one that has an epilogue before it. */
 static void run_tile(const struct work *w, const struct block *b, const struct region *rows_cols, float *stack,
-                     const float *a, const float *bp) {
+                     const float *a, const float *bp, const char *const *ahead, size_t ahead_count) {
     size_t i = rows_cols->i0, j = rows_cols->j0, mr = w->kernel->mr, nr = w->kernel->nr, tile = mr * nr;
     size_t rows = min_size(rows_cols->i1 - i, mr), cols = min_size(rows_cols->j1 - j, nr);
     bool full = rows == mr && cols == nr;
     for (unsigned n = 0; n < b->segment_count; n++) {
         const struct segment *s = &b->segments[n];
-        struct wh_gemm_chain c = {.k = s->length, .cols = cols, .a = a + s->offset * mr, .b = bp + s->offset * nr};
+        struct wh_gemm_chain c = {
+            .k = s->length, .cols = cols, .a = a + s->offset * mr, .b = bp + s->offset * nr, .b_ld = nr};
+        c.ahead = ahead, c.ahead_count = min_size(ahead_count, s->length / WH_GEMM_GROUP);
+        ahead += c.ahead_count, ahead_count -= c.ahead_count;
         bool start_in_c = s->from_c || (w->direct && !s->begins), in_c = s->ends ? s->last : w->direct;
         if (start_in_c && !full) copy_tile(w->edge, nr, c_at(w, i, j), w->g->c.ld, rows, cols);
         if (start_in_c)
@@ -184,16 +245,27 @@ static void run_tile(const struct work *w, const struct block *b, const struct r
     }
 }
 
-/* Rows i..i+rows of the region times one panel of B. */
+/* Rows i..i+rows of the region times one panel of B. Meanwhile the next C, B and A are fetched. */
 static void run_panel(const struct work *w, const struct block *b, const struct region *r, size_t i, size_t rows,
-                      size_t j, const float *b_panel) {
+                      size_t j, const float *b_panel, struct stream *next_b, struct stream *next_a) {
     size_t mr = w->kernel->mr, nr = w->kernel->nr, stride = a_panel_stride(w->kernel, b->length);
     size_t across = (r->j1 - r->j0 + nr - 1) / nr, stack_elems = (size_t)w->levels * mr * nr;
     const float *a = w->a_panels;
     struct region at = {i, i + rows, j, r->j1};
     for (; at.i0 < i + rows; at.i0 += mr, a += stride) {
+        const char *ahead[AHEAD_MAX];
+        size_t count = 0;
+        if (w->direct) {
+            bool below = at.i0 + mr < i + rows;
+            size_t ni = below ? at.i0 + mr : i, nj = below ? j : min_size(j + nr, r->j1 - 1);
+            struct stream c =
+                stream_of(c_at(w, ni, nj), w->g->c.ld * sizeof(float), min_size(mr, i + rows - ni), 0, 1, 1);
+            count = take_ahead(&c, ahead, AHEAD_MAX);
+        }
+        count += take_ahead(next_b, ahead + count, AHEAD_MAX - count);
+        count += take_ahead(next_a, ahead + count, AHEAD_MAX - count);
         size_t tile = w->one_block ? 0 : (at.i0 - r->i0) / mr * across + (j - r->j0) / nr;
-        run_tile(w, b, &at, w->arena + tile * stack_elems, a, b_panel);
+        run_tile(w, b, &at, w->arena + tile * stack_elems, a, b_panel, ahead, count);
     }
 }
 
@@ -202,15 +274,23 @@ static void run_panel(const struct work *w, const struct block *b, const struct 
 static void run_block(const struct work *w, const struct block *b, const struct region *r) {
     const struct wh_gemm_kernel *kernel = w->kernel;
     size_t nr = kernel->nr, height = r->i1 - r->i0, blocks = (height + kernel->mc - 1) / kernel->mc;
-    size_t mc = up((height + blocks - 1) / blocks, kernel->mr);
+    size_t mc = up((height + blocks - 1) / blocks, kernel->mr), panels = (r->j1 - r->j0 + nr - 1) / nr;
     for (size_t i = r->i0; i < r->i1; i += mc) {
-        size_t rows = min_size(mc, r->i1 - i);
+        size_t rows = min_size(mc, r->i1 - i), tiles = (rows + kernel->mr - 1) / kernel->mr;
+        struct stream next_a = {0};
+        if (i + mc < r->i1 && b->in_row)
+            next_a = stream_source(w, &w->a, i + mc, min_size(mc, r->i1 - i - mc), b->begin, b->length, tiles * panels);
         pack(w, b, &w->a, w->a_panels, kernel->mr, a_panel_stride(kernel, b->length), i, rows);
         for (size_t j = r->j0; j < r->j1; j += nr) {
             /* rows that fit one block of A meet a panel of B once: it need not be kept */
             float *panel = w->b_panels + (blocks > 1 ? (j - r->j0) * b->length : 0);
             if (i == r->i0) pack(w, b, &w->b, panel, nr, 0, j, min_size(nr, r->j1 - j));
-            run_panel(w, b, r, i, rows, j, panel);
+            struct stream next_b = {0};
+            if (i > r->i0 && j + nr < r->j1)
+                next_b = stream_of(panel + nr * b->length, nr * sizeof(float), b->length, 0, 1, tiles);
+            else if (i == r->i0 && j + nr < r->j1 && b->in_row)
+                next_b = stream_source(w, &w->b, j + nr, min_size(nr, r->j1 - j - nr), b->begin, b->length, tiles);
+            run_panel(w, b, r, i, rows, j, panel, &next_b, &next_a);
         }
     }
 }

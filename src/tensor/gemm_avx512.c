@@ -8,6 +8,29 @@
 
 enum { MR = 8, NR = 48, LANES = 16 };
 
+/* One step of k on the accumulators; WH_GEMM_GROUP of them. */
+static inline __attribute__((always_inline)) void run_step(__m512 acc[MR][NR / LANES], const float **a, const float **b,
+                                                           size_t b_ld, const int vectors) {
+    __m512 bv[NR / LANES];
+#pragma GCC unroll 3
+    for (int v = 0; v < vectors; v++) bv[v] = _mm512_loadu_ps(*b + v * LANES);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++) {
+        __m512 ai = _mm512_set1_ps((*a)[i]);
+        __asm__("" : "+v"(ai)); /* one broadcast, not one in each multiply-add: loads would be the limit */
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) acc[i][v] = _mm512_fmadd_ps(ai, bv[v], acc[i][v]);
+    }
+    *a += MR;
+    *b += b_ld;
+}
+
+static inline __attribute__((always_inline)) void run_group(__m512 acc[MR][NR / LANES], const float **a,
+                                                            const float **b, size_t b_ld, const int vectors) {
+#pragma GCC unroll 8
+    for (int s = 0; s < WH_GEMM_GROUP; s++) run_step(acc, a, b, b_ld, vectors);
+}
+
 /* `vectors` is a constant after inlining: columns beyond those wanted cost nothing. */
 static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm_chain *c, const int vectors) {
     __m512 acc[MR][NR / LANES];
@@ -18,19 +41,13 @@ static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm
         for (int v = 0; v < vectors; v++)
             acc[i][v] =
                 c->start ? _mm512_loadu_ps(c->start + (size_t)i * c->start_ld + v * LANES) : _mm512_setzero_ps();
-#pragma GCC unroll 2
-    for (size_t k = c->k; k > 0; k--, a += MR, b += NR) {
-        __m512 bv[NR / LANES];
-#pragma GCC unroll 3
-        for (int v = 0; v < vectors; v++) bv[v] = _mm512_load_ps(b + v * LANES);
-#pragma GCC unroll 8
-        for (int i = 0; i < MR; i++) {
-            __m512 ai = _mm512_set1_ps(a[i]);
-            __asm__("" : "+v"(ai)); /* one broadcast, not one in each multiply-add: loads would be the limit */
-#pragma GCC unroll 3
-            for (int v = 0; v < vectors; v++) acc[i][v] = _mm512_fmadd_ps(ai, bv[v], acc[i][v]);
-        }
+    size_t n = 0, groups = c->k / WH_GEMM_GROUP;
+    for (; n < c->ahead_count && n < groups; n++) {
+        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(c->ahead[n] + line, _MM_HINT_T1);
+        run_group(acc, &a, &b, c->b_ld, vectors);
     }
+    for (; n < groups; n++) run_group(acc, &a, &b, c->b_ld, vectors);
+    for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, &a, &b, c->b_ld, vectors);
     const float *left = c->left;
     for (unsigned t = 0; t < c->merges; t++, left -= MR * NR)
 #pragma GCC unroll 8
@@ -60,7 +77,7 @@ const struct wh_gemm_kernel wh_gemm_kernel_avx512 = {
     .mr = MR,
     .nr = NR,
     .kc = 768,
-    .mc = 256,
+    .mc = 384,
     .nc = 2304,
     .tile = tile,
     .pack = wh_gemm_pack_avx2,

@@ -14,13 +14,17 @@
 struct wh_gemm_chain {
     size_t k, cols; /* cols: how many of the nr columns are wanted; the others may be left unwritten */
     const float *a; /* [k][mr] */
-    const float *b; /* [k][nr] */
+    const float *b; /* [k][b_ld], nr of each */
+    size_t b_ld;
     const float *start;
     size_t start_ld;
     const float *left; /* [mr][nr]; the t-th is mr*nr*t floats before it */
     unsigned merges;
     float *out; /* may be `start` or one of the subtrees */
     size_t out_ld;
+    const char *const
+        *ahead;         /* nr floats at each of these will be wanted soon (or never): fetch them into L2, evenly */
+    size_t ahead_count; /* at most k */
 };
 
 /* X(r, k) is data[k*ld + r] if `along`, else data[r*ld + k]. */
@@ -39,7 +43,7 @@ struct wh_gemm_pack {
     size_t k, count;
 };
 
-enum { WH_GEMM_SLACK = 16 };
+enum { WH_GEMM_SLACK = 16, WH_GEMM_GROUP = 8 };
 
 struct wh_gemm_kernel {
     const char *name;

@@ -51,15 +51,16 @@ static inline __attribute__((always_inline)) void pack_across(const struct wh_ge
     float *panel = p->out;
     for (size_t r0 = 0; r0 < p->rows; r0 += p->width, panel += p->panel_stride) {
         size_t rows = p->rows - r0 < p->width ? p->rows - r0 : p->width;
-        for (size_t k = 0; k < vector_k; k += LANES)
-            for (size_t g = 0; g < p->width; g += LANES) {
-                size_t valid = g < rows ? rows - g : 0;
-                float *out = panel + k * p->width + g;
-                if (valid >= LANES)
-                    across8(out, p->width, x, p->r + r0 + g, LANES, p->k + k, bf16);
-                else
-                    across8(out, p->width, x, p->r + r0 + g, valid, p->k + k, bf16);
-            }
+        for (size_t g = 0; g < p->width; g += 2 * LANES) /* two groups: a line of the panel is written at once */
+            for (size_t k = 0; k < vector_k; k += LANES)
+                for (size_t h = g; h < p->width && h < g + 2 * LANES; h += LANES) {
+                    size_t valid = h < rows ? rows - h : 0;
+                    float *out = panel + k * p->width + h;
+                    if (valid >= LANES)
+                        across8(out, p->width, x, p->r + r0 + h, LANES, p->k + k, bf16);
+                    else
+                        across8(out, p->width, x, p->r + r0 + h, valid, p->k + k, bf16);
+                }
         for (size_t k = vector_k; k < p->count; k++)
             for (size_t r = 0; r < p->width; r++)
                 panel[k * p->width + r] = r < rows ? load1(x->data, (p->r + r0 + r) * x->ld + p->k + k, bf16) : 0.0f;
