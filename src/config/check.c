@@ -33,7 +33,7 @@ static void fault(struct check *x, enum wh_config_key k, const char *format, ...
 
 static bool require(struct check *x, enum wh_config_key k) {
     if (faulty(x->c, k)) return false;
-    if (given(x->c, k)) return true;
+    if (given(x->c, k) && !wh_config_is_null(x->c, k)) return true;
     fault(x, k, "%s is missing: %s", path(k), wh_config_rows[k].help);
     return false;
 }
@@ -198,7 +198,7 @@ static void check_family(struct check *x, const struct wh_model *family) {
               family->gated ? "silu" : "gelu_new, gelu_pytorch_tanh");
     if (family->family != WH_GPT2) return;
     for (int k = WH_KEY_ROPE_THETA; k <= WH_KEY_ROPE_ORIGINAL; k++)
-        if (given(c, (enum wh_config_key)k))
+        if (given(c, (enum wh_config_key)k) && (k != WH_KEY_ROPE_TYPE || c->model_config.rope_type != WH_ROPE_PLAIN))
             fault(x, (enum wh_config_key)k, "%s has no meaning for model_type gpt2, which has a position table",
                   path((enum wh_config_key)k));
     if (given(c, WH_KEY_KV_HEADS) && c->model_config.num_key_value_heads != c->model_config.num_attention_heads)
@@ -324,6 +324,7 @@ static void check_rates(struct check *x) {
     }
     if (!given(c, WH_KEY_TRAIN_STEPS)) return;
     derive_decay(x);
+    derive_real(c, WH_KEY_LR_FLOOR, &lr->floor, 0.0);
     if (lr->decay_start < lr->warmup_steps)
         fault(x, WH_KEY_LR_START,
               "the decay would start at step %llu, within the warm-up of %llu steps; nearest legal: %s %llu",
@@ -393,6 +394,7 @@ void wh_config_set_model(struct wh_config *c, const struct wh_model *m) {
 
 void wh_config_check(struct wh_config *c, struct wh_faults *faults) {
     struct check x = {c, faults};
+    if (c->incomplete) return;
     check_name(&x);
     bool sequence = require(&x, WH_KEY_SEQUENCE);
     require(&x, WH_KEY_TRAIN_STEPS);
