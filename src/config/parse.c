@@ -48,6 +48,11 @@ static bool line_starts_with_tab(const struct reader *r, size_t line) {
     return t[strspn(t, " ")] == '\t';
 }
 
+/* What follows in the file is not read: rules across keys would call it missing. */
+static void stop(struct reader *r) {
+    if (!r->is_set) r->config->incomplete = true;
+}
+
 /* Where the byte at `offset` stands. */
 static yaml_mark_t mark_of(const struct reader *r, size_t offset) {
     yaml_mark_t at = {0};
@@ -62,7 +67,7 @@ static void syntax_fault(struct reader *r) {
     const yaml_parser_t *y = &r->yaml;
     const char *problem = y->problem ? y->problem : "not readable";
     yaml_mark_t at = y->error == YAML_READER_ERROR ? mark_of(r, y->problem_offset) : y->problem_mark;
-    r->config->incomplete = true;
+    stop(r);
     if (line_starts_with_tab(r, at.line))
         fault(r, at, "a tab; YAML is indented with spaces");
     else
@@ -227,8 +232,10 @@ static void assign(struct reader *r, const char *path, yaml_mark_t key_mark, con
         assign_alias(r, alias, path, v);
     else if (!wh_config_is_section(path))
         unknown(r, key_mark, path);
-    else if (!v->null)
+    else if (!v->null) {
         fault(r, v->at, "%s is a section: keys below it are wanted, not a value", path);
+        spoil_section(r, path);
+    }
 }
 
 static bool read_mapping(struct reader *r, const char *prefix, int depth);
@@ -273,6 +280,7 @@ static bool read_scalar_or_list(struct reader *r, const char *path, yaml_mark_t 
         alive = read_items(r, v, &good);
     }
     if (alive && good) assign(r, path, key_mark, v);
+    if (!good) spoil_section(r, path);
     value_free(v);
     return alive;
 }
@@ -325,7 +333,7 @@ static bool read_root(struct reader *r, const yaml_event_t *e) {
     if (e->type == YAML_MAPPING_START_EVENT && !has_anchor(e)) return read_mapping(r, "", 0);
     if (e->type == YAML_SCALAR_EVENT && is_null(e)) return true;
     fault(r, e->start_mark, "sections with keys are wanted here, like 'tokens:'");
-    r->config->incomplete = true;
+    stop(r);
     return skip_value(r, e->type);
 }
 
@@ -338,7 +346,7 @@ static void read_stream(struct reader *r) {
         bool alive = true;
         if (type == YAML_DOCUMENT_START_EVENT && ++documents > 1) {
             fault(r, e.start_mark, "a second document ('---'); one file is one run");
-            r->config->incomplete = true;
+            stop(r);
             alive = false;
         } else if (opens(type) || type == YAML_SCALAR_EVENT || type == YAML_ALIAS_EVENT) {
             alive = read_root(r, &e);
@@ -351,6 +359,7 @@ static void read_stream(struct reader *r) {
 static void read_text(struct reader *r, const char *text, size_t bytes) {
     if (bytes > TEXT_BYTES_MAX) {
         wh_faults_add(r->faults, r->label, 0, "%zu bytes; a run configuration has 1 MiB at most", bytes);
+        stop(r);
         return;
     }
     char *copy = malloc(bytes + 1); /* with a NUL, for line_starts_with_tab */
