@@ -36,9 +36,9 @@ struct wh_attention {
     size_t q_stride, k_stride, v_stride; /* elements from one position to the next */
     void *o;                             /* written by forward, read by backward */
     size_t o_stride;
-    float *stats;                   /* [R][T][2]: m_i and 1/z_i; written by forward, read by backward */
+    float *stats; /* [R][T][2]: m_i and 1/z_i; written by forward, read by backward */
     const uint32_t *document_start; /* [T] or NULL */
-    uint32_t chunks;                /* grain.sequence; chunk c is rows T*c/chunks .. T*(c+1)/chunks - 1 */
+    uint32_t chunks; /* grain.sequence; chunk c is rows T*c/chunks .. T*(c+1)/chunks - 1 */
 
     /* dropout of probabilities: element ((sample*H + head)*T + i)*T + j, see dropout in vec.h; scale 1 and threshold 0: off */
     struct wh_rng rng;

@@ -34,8 +34,8 @@ struct wh_vec {
 
     float (*max)(const float *x, size_t n); /* -inf if n = 0 */
     float (*dot)(const float *a, const float *b, size_t n);
-    double (*sum_squares)(const float *x, size_t n);                     /* lanes and tree in double */
-    float (*exp_sum)(float *out, const float *x, float shift, size_t n); /* out = exp(x - shift); returns sum of out */
+    double (*sum_squares)(const float *x, size_t n);                          /* lanes and tree in double */
+    float (*exp_sum)(float *out, const float *x, float shift, size_t n);      /* out = exp(x - shift); returns sum of out */
 
     /* mean and 1/sqrt(var + eps) of x to *mean, *rstd; y = fma((x - mean) * rstd, gain, bias) */
     void (*layer_norm)(float *y, float *mean, float *rstd, const float *x, const float *gain, const float *bias,
