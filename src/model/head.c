@@ -103,6 +103,11 @@ void wh_head_train(struct wh_net *net, const struct wh_pass *pass, uint32_t piec
                      false, dx);
 }
 
+void wh_head_logits(struct wh_net *net, const void *x, size_t n, float *logits) {
+    wh_norm_forward(net, n, x, WH_P_FINAL_NORM_GAIN, -1, net->final_norm, net->final_stats);
+    logits_of(net, net->final_norm, n, logits);
+}
+
 void wh_head_evaluate(struct wh_net *net, const struct wh_pass *pass, const void *x, double *losses) {
     run_blocks(net, pass, 0, x, 0.0f, losses);
 }

@@ -3,6 +3,7 @@
 #ifndef WH_MODEL_LAYER_H
 #define WH_MODEL_LAYER_H
 
+#include "model/decode.h"
 #include "model/net.h"
 
 /* Where in the run a pass is: what dropout depends on. */
@@ -12,7 +13,9 @@ struct wh_pass {
     const uint32_t *document_start; /* NULL: none */
     uint32_t sequences, T;          /* T may be shorter than the net's */
     uint32_t first_seq, step;
-    bool dropout; /* off in evaluation */
+    bool dropout;              /* off in evaluation */
+    uint32_t first_position;   /* of the rows; above 0 only with a cache */
+    struct wh_kv_cache *cache; /* one row at a time against what came before (decode.c); NULL: whole sequences */
 };
 
 static inline size_t wh_pass_tokens(const struct wh_pass *p) { return (size_t)p->sequences * p->T; }
@@ -58,6 +61,12 @@ void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *
 /* Final norm, logits by blocks, token losses; when training also their gradients: dx is that of x. */
 void wh_head_train(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, const void *x, float grad_scale,
                    double *token_loss, void *dx);
+/* Logits [n, V] of the last residual stream's rows. */
+void wh_head_logits(struct wh_net *net, const void *x, size_t n, float *logits);
+/* Embedding and all layers; returns the last residual stream. */
+const void *wh_net_forward(struct wh_net *net, const struct wh_pass *pass);
+/* Attention of one row with all cached ones, which it joins. */
+void wh_decode_attention(struct wh_net *net, struct wh_kv_cache *c, int layer, const struct wh_layer_acts *a);
 void wh_head_evaluate(struct wh_net *net, const struct wh_pass *pass, const void *x, double *token_loss);
 
 #endif

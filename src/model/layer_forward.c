@@ -36,7 +36,7 @@ static void rotate(struct wh_net *net, const struct wh_pass *pass, void *qkv) {
     for (size_t t = 0; t < n; t++) {
         float *scratch = wh_rows_scratch(net), *row = wh_rows_target(net, qkv, t * width, scratch);
         wh_rows_read(net, qkv, t * width, heads * m->D, scratch);
-        rotate_heads(net, row, heads, t % pass->T);
+        rotate_heads(net, row, heads, pass->first_position + t % pass->T);
         wh_rows_done(net, qkv, t * width, heads * m->D, row);
     }
 }
@@ -124,7 +124,10 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
     struct wh_gemm g = linear(net, n, a->norm1, C, WH_P_ATTN_Q, WH_P_ATTN_Q_BIAS, layer, q + 2 * kv, NULL, a->qkv);
     wh_gemm_run(&g, &net->pool);
     if (!m->learned_positions) rotate(net, pass, a->qkv);
-    attention(net, pass, layer, a);
+    if (pass->cache)
+        wh_decode_attention(net, pass->cache, layer, a);
+    else
+        attention(net, pass, layer, a);
     g = linear(net, n, a->attn, q, WH_P_ATTN_O, WH_P_ATTN_O_BIAS, layer, C, &net->parts_o, a->x_mid);
     add_branch(net, pass, layer, WH_SITE_ATTN_OUT, &g, x_in);
 

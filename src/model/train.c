@@ -6,7 +6,7 @@
 #include "model/layer.h"
 #include "model/rows.h"
 
-static void *row_of(const struct wh_net *net, void *matrix, size_t row) {
+static void *row_of(const struct wh_net *net, const void *matrix, size_t row) {
     return wh_rows_at(net, matrix, row * net->shape.model->C);
 }
 
@@ -31,9 +31,8 @@ void wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch 
                                  .step = step,
                                  .dropout = true};
     void *dx = row_of(net, net->dx, first);
-    wh_embed_forward(net, &pass, net->x[0]);
-    for (int l = 0; l < L; l++) wh_layer_forward(net, &pass, l, net->x[l], &net->acts[l], net->x[l + 1]);
-    wh_head_train(net, &pass, index, net->x[L], grad_scale, net->token_loss + first, dx);
+    const void *x = wh_net_forward(net, &pass);
+    wh_head_train(net, &pass, index, x, grad_scale, net->token_loss + first, dx);
     for (int l = L - 1; l >= 0; l--) backward_layer(net, &pass, index, l, dx);
 }
 
@@ -62,8 +61,7 @@ double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint3
     return stack[0];
 }
 
-/* Forward through all layers; returns the last residual stream. */
-static const void *forward(struct wh_net *net, const struct wh_pass *pass) {
+const void *wh_net_forward(struct wh_net *net, const struct wh_pass *pass) {
     const int L = (int)net->shape.model->L;
     wh_embed_forward(net, pass, net->x[0]);
     for (int l = 0; l < L; l++) wh_layer_forward(net, pass, l, net->x[l], &net->acts[l], net->x[l + 1]);
@@ -77,7 +75,7 @@ void wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint3
                                  .sequences = sequences,
                                  .T = net->shape.T};
     WH_ASSERT(sequences <= net->shape.micro_batch);
-    wh_head_evaluate(net, &pass, forward(net, &pass), net->token_loss);
+    wh_head_evaluate(net, &pass, wh_net_forward(net, &pass), net->token_loss);
     for (size_t i = 0; i < sequences; i++) {
         double sequence = 0.0;
         for (size_t t = 0; t < net->shape.T; t++) sequence += net->token_loss[i * net->shape.T + t];
@@ -87,16 +85,7 @@ void wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint3
 
 void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits) {
     const struct wh_pass pass = {.ids = ids, .sequences = 1, .T = tokens};
-    const struct wh_model *m = net->shape.model;
-    const enum wh_dtype t = net->shape.dtype;
     WH_ASSERT(tokens >= 1 && tokens <= net->shape.T);
-    const void *last = row_of(net, (void *)(uintptr_t)forward(net, &pass), tokens - 1);
-    wh_norm_forward(net, 1, last, WH_P_FINAL_NORM_GAIN, -1, net->final_norm, net->final_stats);
-    const struct wh_gemm g = {.m = 1,
-                              .n = m->V,
-                              .k = m->C,
-                              .a = {net->final_norm, t, m->C, false},
-                              .b = {wh_net_weight(net, wh_net_head_id(net), -1), t, m->C, true},
-                              .c = {logits, WH_F32, m->V}};
-    wh_gemm_run(&g, &net->pool);
+    const void *x = wh_net_forward(net, &pass);
+    wh_head_logits(net, row_of(net, x, tokens - 1), 1, logits);
 }
