@@ -28,14 +28,14 @@ struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_
     };
 }
 
-static enum wh_tokens_kind tokens_kind(enum wh_data_format format) {
+enum wh_tokens_kind wh_session_tokens_kind(const struct wh_config *c) {
     static const enum wh_tokens_kind kinds[] = {WH_TOKENS_AUTO, WH_TOKENS_LLMC, WH_TOKENS_MEGATRON, WH_TOKENS_BYTES};
-    return kinds[format];
+    return kinds[c->data.format];
 }
 
 static enum wh_status open_data(struct wh_session *s) {
     const struct wh_config *c = s->config;
-    const enum wh_tokens_kind kind = tokens_kind(c->data.format);
+    const enum wh_tokens_kind kind = wh_session_tokens_kind(c);
     const uint32_t T = c->tokens.sequence_length;
     WH_TRY(wh_tokens_open(c->data.train.item, c->data.train.count, kind, c->arch.V, &s->train));
     WH_TRY(wh_sampler_init(wh_tokens_count(s->train), T, c->tokens.global_batch, c->data.seed, c->data.shuffle,

@@ -43,6 +43,9 @@ void wh_session_close(struct wh_session *s);
 /* Shape of the net that a configuration asks for. */
 struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_params *params);
 
+/* What data.format means to the token files. */
+enum wh_tokens_kind wh_session_tokens_kind(const struct wh_config *c);
+
 /* Errors: DATA, also for a loss or gradient norm that is not finite: weights are then those before the step. */
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out);
 
