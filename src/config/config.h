@@ -160,7 +160,10 @@ struct wh_config {
 void wh_config_parse(const char *text, size_t bytes, const char *file_name, const char *const *sets, size_t set_count,
                      struct wh_config *out, struct wh_faults *faults);
 
-/* The model that `model.config` names. */
+/* Some key of model.model_config was given. */
+bool wh_config_has_sizes(const struct wh_config *c);
+
+/* The model, read from what `model.config` or `model.init_from` names. */
 void wh_config_set_model(struct wh_config *c, const struct wh_model *m);
 
 /* Works out what was left out (batch arithmetic, schedule, grain, arch) and checks every rule across keys. */
