@@ -9,10 +9,10 @@
  *     struct wh_config c;
  *     wh_config_parse(text, bytes, "run.yaml", sets, set_count, &c, &faults);
  *     if (wh_config_wants_model(&c)) ... wh_config_set_model(&c, &model);  // read by the caller
- *     wh_config_check(&c, &faults);                                        // works out what was left out; rules across
- * keys WH_TRY(wh_faults_status(&faults, WH_CONFIG));
+ *     wh_config_check(&c, &faults);                                        // what was left out; rules across keys
+ *     WH_TRY(wh_faults_status(&faults, WH_CONFIG));
  *     ...
- *     wh_config_free(&c);                                                // also after faults
+ *     wh_config_free(&c);                                                  // also after faults
  *
  * Pure: no files, no environment. */
 #ifndef WH_CONFIG_CONFIG_H
