@@ -349,7 +349,12 @@ static enum wh_status read_config(struct reader *r, struct wh_hf_config *out, st
     else
         read_family(r, &config);
     if (r->faults.count == 0) wh_model_check(&config.model, &r->faults);
-    if (r->faults.count == 0 && !ours && notes) note_unknown_keys(r, notes);
+    if (r->faults.count == 0 && !ours && notes) {
+        wh_text_add(notes, "%s: the head is %s (%s)\n", r->file,
+                    config.model.tied ? "tied to the embedding" : "a matrix of its own",
+                    config.tied_stated ? "tie_word_embeddings" : "the family's default");
+        note_unknown_keys(r, notes);
+    }
     if (r->faults.count == 0) *out = config;
     return wh_faults_status(&r->faults, WH_CONFIG);
 }
