@@ -1,0 +1,409 @@
+/* Works out what was left out and checks rules across keys. A rule whose keys are faulty themselves is skipped. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/keys.h"
+
+struct check {
+    struct wh_config *c;
+    struct wh_faults *faults;
+};
+
+static bool given(const struct wh_config *c, enum wh_config_key k) {
+    return c->source[k].kind == WH_SOURCE_FILE || c->source[k].kind == WH_SOURCE_SET;
+}
+static bool faulty(const struct wh_config *c, enum wh_config_key k) { return c->source[k].kind == WH_SOURCE_FAULTY; }
+static void derived(struct wh_config *c, enum wh_config_key k) { c->source[k].kind = WH_SOURCE_DERIVED; }
+static const char *path(enum wh_config_key k) { return wh_config_rows[k].path; }
+
+/* Said at the place where `k` stands. */
+static void fault(struct check *x, enum wh_config_key k, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void fault(struct check *x, enum wh_config_key k, const char *format, ...) {
+    const struct wh_config_source *s = &x->c->source[k];
+    char message[768];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    wh_faults_add(x->faults, s->kind == WH_SOURCE_SET ? "--set" : x->c->file_name,
+                  s->kind == WH_SOURCE_FILE ? s->line : 0, "%s", message);
+}
+
+static bool require(struct check *x, enum wh_config_key k) {
+    if (faulty(x->c, k)) return false;
+    if (given(x->c, k) && !wh_config_is_null(x->c, k)) return true;
+    fault(x, k, "%s is missing: %s", path(k), wh_config_rows[k].help);
+    return false;
+}
+
+/* --- ranks --- */
+
+static void check_one(struct check *x, enum wh_config_key k, uint32_t value, uint32_t legal) {
+    if (value != legal) fault(x, k, "this build trains with one rank: %s %u must be %u", path(k), value, legal);
+}
+
+static void check_ranks(struct check *x) {
+    const struct wh_config *c = x->c;
+    check_one(x, WH_KEY_DP, c->parallelism.dp, 1);
+    check_one(x, WH_KEY_TP, c->parallelism.tp, 1);
+    check_one(x, WH_KEY_PP, c->parallelism.pp, 1);
+    check_one(x, WH_KEY_CP, c->parallelism.cp, 1);
+    check_one(x, WH_KEY_EP, c->parallelism.ep, 1);
+    check_one(x, WH_KEY_ZERO_STAGE, c->optimizer.zero_stage, 0);
+    if (c->grain_wire != WH_F32)
+        fault(x, WH_KEY_GRAIN_WIRE, "this build trains with one rank: grain.wire must be float32");
+}
+
+/* --- batch: global = micro * accumulation * dp --- */
+
+/* CASES B19: never truncated; shows all factors, the remainder and the nearest legal sizes. */
+static void work_out_factor(struct check *x, enum wh_config_key left_out, uint32_t *result, enum wh_config_key other,
+                            uint32_t factor) {
+    struct wh_config *c = x->c;
+    uint32_t dp = c->parallelism.dp, global = c->tokens.global_batch;
+    uint64_t step = (uint64_t)factor * dp;
+    uint32_t rest = (uint32_t)(global % step);
+    char why[64], nearest[64];
+    if (rest == 0) {
+        *result = (uint32_t)(global / step);
+        derived(c, left_out);
+        return;
+    }
+    if (global < step) {
+        snprintf(why, sizeof why, "%u < %" PRIu64, global, step);
+        snprintf(nearest, sizeof nearest, "%" PRIu64, step);
+    } else {
+        snprintf(why, sizeof why, "%u mod %" PRIu64 " = %u", global, step, rest);
+        snprintf(nearest, sizeof nearest, "%u or %" PRIu64, global - rest, global - rest + step);
+    }
+    fault(x, WH_KEY_GLOBAL_BATCH,
+          "%s %u is not a multiple of %s %u * parallelism.dp %u = %" PRIu64 ": %s; nearest legal: %s",
+          path(WH_KEY_GLOBAL_BATCH), global, path(other), factor, dp, step, why, nearest);
+}
+
+static void work_out_global(struct check *x) {
+    struct wh_config *c = x->c;
+    uint64_t global = (uint64_t)c->tokens.micro_batch * c->tokens.accumulation * c->parallelism.dp;
+    if (global > wh_config_rows[WH_KEY_GLOBAL_BATCH].highest) {
+        fault(x, WH_KEY_MICRO_BATCH,
+              "%s %u * %s %u * parallelism.dp %u = %" PRIu64 " sequences are too many; the most is %.15g",
+              path(WH_KEY_MICRO_BATCH), c->tokens.micro_batch, path(WH_KEY_ACCUMULATION), c->tokens.accumulation,
+              c->parallelism.dp, global, wh_config_rows[WH_KEY_GLOBAL_BATCH].highest);
+        return;
+    }
+    c->tokens.global_batch = (uint32_t)global;
+    derived(c, WH_KEY_GLOBAL_BATCH);
+}
+
+static void check_product(struct check *x) {
+    const struct wh_config *c = x->c;
+    uint64_t product = (uint64_t)c->tokens.micro_batch * c->tokens.accumulation * c->parallelism.dp;
+    if (product == c->tokens.global_batch) return;
+    fault(x, WH_KEY_GLOBAL_BATCH,
+          "%s %u != %s %u * %s %u * parallelism.dp %u = %" PRIu64 "; leave one of them out, or write %" PRIu64,
+          path(WH_KEY_GLOBAL_BATCH), c->tokens.global_batch, path(WH_KEY_MICRO_BATCH), c->tokens.micro_batch,
+          path(WH_KEY_ACCUMULATION), c->tokens.accumulation, c->parallelism.dp, product, product);
+}
+
+/* True if global, micro and accumulation are known afterwards. */
+static bool check_batch(struct check *x) {
+    struct wh_config *c = x->c;
+    size_t faults_before = x->faults->count;
+    if (faulty(c, WH_KEY_GLOBAL_BATCH) || faulty(c, WH_KEY_MICRO_BATCH) || faulty(c, WH_KEY_ACCUMULATION) ||
+        faulty(c, WH_KEY_DP))
+        return false;
+    bool global = given(c, WH_KEY_GLOBAL_BATCH), micro = given(c, WH_KEY_MICRO_BATCH);
+    bool accumulation = given(c, WH_KEY_ACCUMULATION);
+    if (!global && !micro) {
+        fault(x, WH_KEY_GLOBAL_BATCH, "%s is missing: sequences per step (or give %s and %s)",
+              path(WH_KEY_GLOBAL_BATCH), path(WH_KEY_MICRO_BATCH), path(WH_KEY_ACCUMULATION));
+        return false;
+    }
+    if (!accumulation && !(global && micro)) {
+        c->tokens.accumulation = 1;
+        derived(c, WH_KEY_ACCUMULATION);
+        accumulation = true;
+    }
+    if (!global)
+        work_out_global(x);
+    else if (!micro)
+        work_out_factor(x, WH_KEY_MICRO_BATCH, &c->tokens.micro_batch, WH_KEY_ACCUMULATION, c->tokens.accumulation);
+    else if (!accumulation)
+        work_out_factor(x, WH_KEY_ACCUMULATION, &c->tokens.accumulation, WH_KEY_MICRO_BATCH, c->tokens.micro_batch);
+    else
+        check_product(x);
+    return x->faults->count == faults_before;
+}
+
+/* --- model --- */
+
+bool wh_config_has_sizes(const struct wh_config *c) {
+    for (int k = WH_KEY_MODEL_TYPE; k <= WH_KEY_DROP_RESID; k++)
+        if (given(c, (enum wh_config_key)k)) return true;
+    return false;
+}
+
+/* Writes the family's value back, so that the effective configuration shows it. */
+static void derive_u32(struct wh_config *c, enum wh_config_key k, uint32_t *field, uint32_t value) {
+    if (given(c, k) || faulty(c, k)) return;
+    *field = value;
+    derived(c, k);
+}
+
+static void derive_real(struct wh_config *c, enum wh_config_key k, double *field, double value) {
+    if (given(c, k) || faulty(c, k)) return;
+    *field = value;
+    derived(c, k);
+}
+
+static void derive_sizes(struct check *x) {
+    struct wh_config *c = x->c;
+    uint32_t C = c->model_config.hidden_size, H = c->model_config.num_attention_heads;
+    if (c->model_config.model_type == WH_GPT2)
+        derive_u32(c, WH_KEY_FEED_FORWARD, &c->model_config.intermediate_size, 4 * C);
+    derive_u32(c, WH_KEY_KV_HEADS, &c->model_config.num_key_value_heads, H);
+    if (!given(c, WH_KEY_HEAD_DIM) && H && C % H) {
+        uint32_t nearest = H;
+        while (C % nearest) nearest--;
+        fault(x, WH_KEY_HEADS, "%s %u does not divide hidden_size %u; nearest legal: %u (or give head_dim)",
+              path(WH_KEY_HEADS), H, C, nearest);
+    } else if (H) {
+        derive_u32(c, WH_KEY_HEAD_DIM, &c->model_config.head_dim, C / H);
+    }
+    if (!faulty(c, WH_KEY_SEQUENCE))
+        derive_u32(c, WH_KEY_MAX_POSITION, &c->model_config.max_position_embeddings, c->tokens.sequence_length);
+}
+
+static void derive_switches(struct wh_config *c, const struct wh_model *family) {
+    /* written as decimals: family->norm_eps is a float and would show as 9.99999975e-06 */
+    derive_real(c, WH_KEY_NORM_EPS, &c->model_config.norm_eps, family->family == WH_QWEN2 ? 1e-6 : 1e-5);
+    if (!family->learned_positions) derive_real(c, WH_KEY_ROPE_THETA, &c->model_config.rope_theta, family->rope.theta);
+    if (!given(c, WH_KEY_TIED) && !faulty(c, WH_KEY_TIED)) {
+        c->model_config.tie_word_embeddings = family->tied;
+        derived(c, WH_KEY_TIED);
+    }
+    if (!given(c, WH_KEY_ACT) && !faulty(c, WH_KEY_ACT)) {
+        c->model_config.hidden_act = family->gated ? WH_ACT_SILU : WH_ACT_GELU_NEW;
+        derived(c, WH_KEY_ACT);
+    }
+}
+
+static void check_family(struct check *x, const struct wh_model *family) {
+    struct wh_config *c = x->c;
+    const char *name = wh_family_name(family->family);
+    bool silu = c->model_config.hidden_act == WH_ACT_SILU;
+    if (!faulty(c, WH_KEY_ACT) && silu != family->gated)
+        fault(x, WH_KEY_ACT, "%s does not fit model_type %s; legal: %s", path(WH_KEY_ACT), name,
+              family->gated ? "silu" : "gelu_new, gelu_pytorch_tanh");
+    if (family->family != WH_GPT2) return;
+    for (int k = WH_KEY_ROPE_THETA; k <= WH_KEY_ROPE_ORIGINAL; k++)
+        if (given(c, (enum wh_config_key)k) && (k != WH_KEY_ROPE_TYPE || c->model_config.rope_type != WH_ROPE_PLAIN))
+            fault(x, (enum wh_config_key)k, "%s has no meaning for model_type gpt2, which has a position table",
+                  path((enum wh_config_key)k));
+    if (given(c, WH_KEY_KV_HEADS) && c->model_config.num_key_value_heads != c->model_config.num_attention_heads)
+        fault(x, WH_KEY_KV_HEADS, "%s %u must be num_attention_heads %u for model_type gpt2", path(WH_KEY_KV_HEADS),
+              c->model_config.num_key_value_heads, c->model_config.num_attention_heads);
+}
+
+static void check_rope(struct check *x) {
+    const struct wh_config *c = x->c;
+    enum wh_rope_kind kind = c->model_config.rope_type;
+    int needed = kind == WH_ROPE_PLAIN ? 0 : kind == WH_ROPE_LINEAR ? 1 : 4;
+    if (faulty(c, WH_KEY_ROPE_TYPE)) return;
+    for (int i = 0; i < 4; i++) {
+        enum wh_config_key k = (enum wh_config_key)(WH_KEY_ROPE_FACTOR + i);
+        if (i < needed)
+            require(x, k);
+        else if (given(c, k))
+            fault(x, k, "%s has no meaning with this rope_type", path(k));
+    }
+    if (needed == 4 && given(c, WH_KEY_ROPE_LOW) && given(c, WH_KEY_ROPE_HIGH) &&
+        c->model_config.rope_high_freq_factor <= c->model_config.rope_low_freq_factor)
+        fault(x, WH_KEY_ROPE_HIGH, "%s %g must be above low_freq_factor %g", path(WH_KEY_ROPE_HIGH),
+              c->model_config.rope_high_freq_factor, c->model_config.rope_low_freq_factor);
+}
+
+static void fill_arch(const struct wh_config *c, struct wh_model *m) {
+    m->V = c->model_config.vocab_size, m->C = c->model_config.hidden_size, m->L = c->model_config.num_hidden_layers;
+    m->H = c->model_config.num_attention_heads, m->Hkv = c->model_config.num_key_value_heads;
+    m->D = c->model_config.head_dim, m->F = c->model_config.intermediate_size;
+    m->max_position = c->model_config.max_position_embeddings;
+    m->tied = c->model_config.tie_word_embeddings;
+    m->norm_eps = (float)c->model_config.norm_eps, m->init_std = (float)c->model_config.initializer_range;
+    m->rope.theta = m->learned_positions ? m->rope.theta : c->model_config.rope_theta;
+    m->rope.kind = c->model_config.rope_type, m->rope.factor = c->model_config.rope_factor;
+    m->rope.low_freq_factor = c->model_config.rope_low_freq_factor;
+    m->rope.high_freq_factor = c->model_config.rope_high_freq_factor;
+    m->rope.original_max_position = c->model_config.rope_original_max_position;
+    m->dropout_embed = (float)c->model_config.embd_pdrop;
+    m->dropout_attention = (float)c->model_config.attn_pdrop;
+    m->dropout_residual = (float)c->model_config.resid_pdrop;
+}
+
+static bool model_from_keys(struct check *x) {
+    struct wh_config *c = x->c;
+    struct wh_model family;
+    size_t faults_before = x->faults->count;
+    if (faulty(c, WH_KEY_MODEL_TYPE)) return false;
+    wh_model_defaults(c->model_config.model_type, &family);
+    static const enum wh_config_key needed[] = {WH_KEY_HIDDEN, WH_KEY_LAYERS, WH_KEY_HEADS, WH_KEY_VOCAB};
+    bool complete = true;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) complete = require(x, needed[i]) && complete;
+    if (c->model_config.model_type != WH_GPT2) complete = require(x, WH_KEY_FEED_FORWARD) && complete;
+    derive_switches(c, &family);
+    check_family(x, &family);
+    check_rope(x);
+    if (!complete) return false;
+    derive_sizes(x);
+    for (int k = WH_KEY_MODEL_TYPE; k <= WH_KEY_DROP_RESID; k++)
+        if (faulty(c, (enum wh_config_key)k)) return false;
+    if (x->faults->count != faults_before) return false;
+    c->arch = family;
+    fill_arch(c, &c->arch);
+    return true;
+}
+
+/* True if c->arch is usable afterwards. */
+static bool check_model(struct check *x) {
+    struct wh_config *c = x->c;
+    size_t faults_before = x->faults->count;
+    if (wh_config_has_sizes(c) && (*c->model.config || c->arch_given)) {
+        fault(x, WH_KEY_MODEL_CONFIG, "the model is given twice, as a file and as model.model_config; leave one out");
+        return false;
+    }
+    if (*c->model.config && !c->arch_given) return false; /* its reader has told why */
+    if (!c->arch_given && !model_from_keys(x)) return false;
+    wh_model_check(&c->arch, x->faults);
+    if (!faulty(c, WH_KEY_SEQUENCE) && c->tokens.sequence_length > c->arch.max_position)
+        fault(x, WH_KEY_SEQUENCE, "%s %u is above max_position_embeddings %u; nearest legal: %u", path(WH_KEY_SEQUENCE),
+              c->tokens.sequence_length, c->arch.max_position, c->arch.max_position);
+    if (strcmp(c->tokenizer.path, "bytes") == 0 && c->arch.V < 256)
+        fault(x, WH_KEY_VOCAB, "vocab_size %u is below the 256 tokens of tokenizer 'bytes'; nearest legal: 256",
+              c->arch.V);
+    return x->faults->count == faults_before;
+}
+
+/* --- learning rate --- */
+
+static void derive_decay(struct check *x) {
+    struct wh_config *c = x->c;
+    struct wh_config_lr *lr = &c->optimizer.lr;
+    uint64_t steps = c->tokens.train_steps;
+    bool start = given(c, WH_KEY_LR_START), decay = given(c, WH_KEY_LR_DECAY), wsd = lr->style == WH_LR_WSD;
+    if (!decay && wsd && !start) lr->decay_steps = steps / 10 ? steps / 10 : 1;
+    if (!start) {
+        lr->decay_start = wsd ? (steps > lr->decay_steps ? steps - lr->decay_steps : 0) : lr->warmup_steps;
+        derived(c, WH_KEY_LR_START);
+    }
+    if (!decay && (!wsd || start)) lr->decay_steps = steps > lr->decay_start ? steps - lr->decay_start : 0;
+    if (!decay) derived(c, WH_KEY_LR_DECAY);
+    if (!decay && lr->decay_steps == 0)
+        fault(x, WH_KEY_LR_STYLE,
+              "no steps are left for the decay: the rate is at its peak until step %" PRIu64
+              " and train_steps is %" PRIu64 "; give %s",
+              lr->decay_start, steps, path(WH_KEY_LR_DECAY));
+}
+
+static void check_rates(struct check *x) {
+    struct wh_config *c = x->c;
+    struct wh_config_lr *lr = &c->optimizer.lr;
+    for (int k = WH_KEY_LR_PEAK; k <= WH_KEY_LR_FLOOR; k++)
+        if (faulty(c, (enum wh_config_key)k)) return;
+    if (lr->floor > lr->peak)
+        fault(x, WH_KEY_LR_FLOOR, "%s %g is above learning_rate %g; nearest legal: %g", path(WH_KEY_LR_FLOOR),
+              lr->floor, lr->peak, lr->peak);
+    if (lr->style == WH_LR_CONSTANT) {
+        static const enum wh_config_key idle[] = {WH_KEY_LR_DECAY, WH_KEY_LR_START, WH_KEY_LR_FLOOR};
+        for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
+            if (given(c, idle[i]))
+                fault(x, idle[i],
+                      "%s has no meaning with lr_decay_style constant; choose linear, cosine or wsd, or leave it out",
+                      path(idle[i]));
+        return;
+    }
+    if (!given(c, WH_KEY_TRAIN_STEPS)) return;
+    derive_decay(x);
+    derive_real(c, WH_KEY_LR_FLOOR, &lr->floor, 0.0);
+    if (lr->decay_start < lr->warmup_steps)
+        fault(x, WH_KEY_LR_START,
+              "the decay would start at step %" PRIu64 ", within the warm-up of %" PRIu64
+              " steps; nearest legal: %s %" PRIu64,
+              lr->decay_start, lr->warmup_steps, path(WH_KEY_LR_START), lr->warmup_steps);
+}
+
+/* --- the rest --- */
+
+static void check_data(struct check *x) {
+    struct wh_config *c = x->c;
+    bool bytes = strcmp(c->tokenizer.path, "bytes") == 0;
+    require(x, WH_KEY_TRAIN_DATA);
+    if (c->tokens.val_check_interval && c->data.valid.count == 0 && !faulty(c, WH_KEY_VALID_DATA))
+        fault(x, WH_KEY_VAL_INTERVAL, "%s is given, but no data.valid", path(WH_KEY_VAL_INTERVAL));
+    if (c->data.document_mask && bytes && c->data.end_of_text < 0)
+        fault(x, WH_KEY_DOCUMENT_MASK,
+              "data.document_mask needs data.end_of_text: tokenizer 'bytes' has no such token");
+    if (!given(c, WH_KEY_DATA_SEED) && !faulty(c, WH_KEY_DATA_SEED)) {
+        c->data.seed = c->general.seed;
+        derived(c, WH_KEY_DATA_SEED);
+    }
+}
+
+/* The run's name becomes the name of a folder. */
+static void check_name(struct check *x) {
+    const char *name = x->c->general.run;
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    if (strchr("._-", *name) || strlen(name) > 100 || name[strspn(name, legal)])
+        fault(x, WH_KEY_RUN,
+              "general.run '%.100s' must have 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first",
+              name);
+}
+
+static void check_numbers(struct check *x) {
+    const struct wh_config *c = x->c;
+    if (!c->optimizer.accumulate_grad_in_fp32)
+        fault(x, WH_KEY_GRAD_FP32, "%s: gradients are always summed in float32; write true or leave it out",
+              path(WH_KEY_GRAD_FP32));
+    if (*c->model.init_from && *c->checkpoints.resume)
+        fault(x, WH_KEY_INIT_FROM, "model.init_from and %s are both given: weights come from one place",
+              path(WH_KEY_RESUME));
+}
+
+static void check_end_of_text(struct check *x) {
+    if (x->c->data.end_of_text >= (int64_t)x->c->arch.V)
+        fault(x, WH_KEY_END_OF_TEXT, "data.end_of_text %lld is not below vocab_size %u",
+              (long long)x->c->data.end_of_text, x->c->arch.V);
+}
+
+static void check_grain(struct check *x) {
+    struct wh_config *c = x->c;
+    static const enum wh_config_key keys[] = {WH_KEY_GRAIN_TENSOR, WH_KEY_GRAIN_DATA, WH_KEY_GRAIN_SEQUENCE};
+    const uint32_t before[] = {c->grain.tensor, c->grain.data, c->grain.sequence};
+    for (int i = 0; i < 3; i++) {
+        if (faulty(c, keys[i])) return;
+        if (before[i] == 0) derived(c, keys[i]);
+    }
+    wh_grain_defaults(&c->arch, c->tokens.global_batch, &c->grain);
+    wh_grain_check(&c->grain, &c->arch, c->tokens.global_batch, c->tokens.sequence_length, x->faults);
+}
+
+void wh_config_set_model(struct wh_config *c, const struct wh_model *m) {
+    c->arch = *m;
+    c->arch_given = true;
+}
+
+void wh_config_check(struct wh_config *c, struct wh_faults *faults) {
+    struct check x = {c, faults};
+    if (c->incomplete) return;
+    check_name(&x);
+    bool sequence = require(&x, WH_KEY_SEQUENCE);
+    require(&x, WH_KEY_TRAIN_STEPS);
+    check_data(&x);
+    check_ranks(&x);
+    bool batch = check_batch(&x), model = check_model(&x);
+    if (model) check_end_of_text(&x);
+    if (batch && model && sequence) check_grain(&x);
+    check_numbers(&x);
+    check_rates(&x);
+}
