@@ -1,7 +1,8 @@
 #include "arch/hf_config.h"
 
+#include <float.h>
 #include <jansson.h>
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "arch/model_fields.h"
@@ -50,11 +51,12 @@ static void read_u32(struct reader *r, const char *key, uint32_t limit, const ui
         *out = (uint32_t)json_integer_value(value);
 }
 
+/* Minus zero becomes zero: JSON writers and readers don't agree on it. */
 static void read_real(struct reader *r, const char *key, double fallback, double *out) {
     const json_t *value = get(r, key);
     *out = fallback;
     if (json_is_number(value))
-        *out = json_number_value(value);
+        *out = json_number_value(value) + 0.0;
     else if (value)
         FAULT(r, key, "%s must be a number", key);
 }
@@ -62,7 +64,10 @@ static void read_real(struct reader *r, const char *key, double fallback, double
 static void read_f32(struct reader *r, const char *key, double fallback, float *out) {
     double value;
     read_real(r, key, fallback, &value);
-    *out = (float)value;
+    if (fabs(value) > FLT_MAX)
+        FAULT(r, key, "%s: %g exceeds fp32", key, value);
+    else
+        *out = (float)value;
 }
 
 static bool read_bool(struct reader *r, const char *key, bool fallback) {
@@ -349,7 +354,12 @@ static enum wh_status read_config(struct reader *r, struct wh_hf_config *out, st
     else
         read_family(r, &config);
     if (r->faults.count == 0) wh_model_check(&config.model, &r->faults);
-    if (r->faults.count == 0 && !ours && notes) note_unknown_keys(r, notes);
+    if (r->faults.count == 0 && !ours && notes) {
+        wh_text_add(notes, "%s: the head is %s (%s)\n", r->file,
+                    config.model.tied ? "tied to the embedding" : "a matrix of its own",
+                    config.tied_stated ? "tie_word_embeddings" : "the family's default");
+        note_unknown_keys(r, notes);
+    }
     if (r->faults.count == 0) *out = config;
     return wh_faults_status(&r->faults, WH_CONFIG);
 }
