@@ -78,10 +78,9 @@ void wh_cli_json_print(json_t *object) {
 
 static void print_error_text(const struct wh_error *e) {
     bool color = wh_cli_color(STANDARD_ERROR);
-    fprintf(stderr, "wanhe%s%s: %s%s%s: ", speech.command ? " " : "", speech.command ? speech.command : "",
-            color ? "\033[31m" : "", wh_status_text(e->code), color ? "\033[0m" : "");
-    /* several faults: each on a line of its own */
-    fprintf(stderr, "%s%s\n", strchr(e->message, '\n') ? "\n" : "", e->message);
+    const char *gap = strchr(e->message, '\n') ? "\n" : " "; /* several faults: each on a line of its own */
+    fprintf(stderr, "wanhe%s%s: %s%s%s:%s%s\n", speech.command ? " " : "", speech.command ? speech.command : "",
+            color ? "\033[31m" : "", wh_status_text(e->code), color ? "\033[0m" : "", gap, e->message);
     for (int i = 0; i < e->frames; i++) fprintf(stderr, "  while %s\n", e->frame[i]);
     if (speech.options.verbose) fprintf(stderr, "  detected at %s:%d\n", e->file, e->line);
 }

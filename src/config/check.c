@@ -1,5 +1,5 @@
 /* Works out what was left out and checks rules across keys. A rule whose keys are faulty themselves is skipped. */
-#include <math.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void fault(struct check *x, enum wh_config_key k, const char *format, ...
 
 static bool require(struct check *x, enum wh_config_key k) {
     if (faulty(x->c, k)) return false;
-    if (given(x->c, k)) return true;
+    if (given(x->c, k) && !wh_config_is_null(x->c, k)) return true;
     fault(x, k, "%s is missing: %s", path(k), wh_config_rows[k].help);
     return false;
 }
@@ -62,23 +62,25 @@ static void check_ranks(struct check *x) {
 static void work_out_factor(struct check *x, enum wh_config_key left_out, uint32_t *result, enum wh_config_key other,
                             uint32_t factor) {
     struct wh_config *c = x->c;
-    uint64_t global = c->tokens.global_batch, step = (uint64_t)factor * c->parallelism.dp, below = global / step * step;
-    char nearest[64];
-    if (global % step == 0) {
+    uint32_t dp = c->parallelism.dp, global = c->tokens.global_batch;
+    uint64_t step = (uint64_t)factor * dp;
+    uint32_t rest = (uint32_t)(global % step);
+    char why[64], nearest[64];
+    if (rest == 0) {
         *result = (uint32_t)(global / step);
         derived(c, left_out);
         return;
     }
-    if (below)
-        snprintf(nearest, sizeof nearest, "%llu or %llu", (unsigned long long)below,
-                 (unsigned long long)(below + step));
-    else
-        snprintf(nearest, sizeof nearest, "%llu", (unsigned long long)step);
+    if (global < step) {
+        snprintf(why, sizeof why, "%u < %" PRIu64, global, step);
+        snprintf(nearest, sizeof nearest, "%" PRIu64, step);
+    } else {
+        snprintf(why, sizeof why, "%u mod %" PRIu64 " = %u", global, step, rest);
+        snprintf(nearest, sizeof nearest, "%u or %" PRIu64, global - rest, global - rest + step);
+    }
     fault(x, WH_KEY_GLOBAL_BATCH,
-          "%s %llu is not a multiple of %s %u * parallelism.dp %u = %llu: %llu %s %llu%s%.0llu; nearest legal: %s",
-          path(WH_KEY_GLOBAL_BATCH), (unsigned long long)global, path(other), factor, c->parallelism.dp,
-          (unsigned long long)step, (unsigned long long)global, below ? "mod" : "<", (unsigned long long)step,
-          below ? " = " : "", (unsigned long long)(below ? global - below : 0), nearest);
+          "%s %u is not a multiple of %s %u * parallelism.dp %u = %" PRIu64 ": %s; nearest legal: %s",
+          path(WH_KEY_GLOBAL_BATCH), global, path(other), factor, dp, step, why, nearest);
 }
 
 static void work_out_global(struct check *x) {
@@ -86,9 +88,9 @@ static void work_out_global(struct check *x) {
     uint64_t global = (uint64_t)c->tokens.micro_batch * c->tokens.accumulation * c->parallelism.dp;
     if (global > wh_config_rows[WH_KEY_GLOBAL_BATCH].highest) {
         fault(x, WH_KEY_MICRO_BATCH,
-              "%s %u * %s %u * parallelism.dp %u = %llu sequences are too many; the most is %.15g",
+              "%s %u * %s %u * parallelism.dp %u = %" PRIu64 " sequences are too many; the most is %.15g",
               path(WH_KEY_MICRO_BATCH), c->tokens.micro_batch, path(WH_KEY_ACCUMULATION), c->tokens.accumulation,
-              c->parallelism.dp, (unsigned long long)global, wh_config_rows[WH_KEY_GLOBAL_BATCH].highest);
+              c->parallelism.dp, global, wh_config_rows[WH_KEY_GLOBAL_BATCH].highest);
         return;
     }
     c->tokens.global_batch = (uint32_t)global;
@@ -100,10 +102,9 @@ static void check_product(struct check *x) {
     uint64_t product = (uint64_t)c->tokens.micro_batch * c->tokens.accumulation * c->parallelism.dp;
     if (product == c->tokens.global_batch) return;
     fault(x, WH_KEY_GLOBAL_BATCH,
-          "%s %u != %s %u * %s %u * parallelism.dp %u = %llu; leave one of them out, or write %llu",
+          "%s %u != %s %u * %s %u * parallelism.dp %u = %" PRIu64 "; leave one of them out, or write %" PRIu64,
           path(WH_KEY_GLOBAL_BATCH), c->tokens.global_batch, path(WH_KEY_MICRO_BATCH), c->tokens.micro_batch,
-          path(WH_KEY_ACCUMULATION), c->tokens.accumulation, c->parallelism.dp, (unsigned long long)product,
-          (unsigned long long)product);
+          path(WH_KEY_ACCUMULATION), c->tokens.accumulation, c->parallelism.dp, product, product);
 }
 
 /* True if global, micro and accumulation are known afterwards. */
@@ -198,7 +199,7 @@ static void check_family(struct check *x, const struct wh_model *family) {
               family->gated ? "silu" : "gelu_new, gelu_pytorch_tanh");
     if (family->family != WH_GPT2) return;
     for (int k = WH_KEY_ROPE_THETA; k <= WH_KEY_ROPE_ORIGINAL; k++)
-        if (given(c, (enum wh_config_key)k))
+        if (given(c, (enum wh_config_key)k) && (k != WH_KEY_ROPE_TYPE || c->model_config.rope_type != WH_ROPE_PLAIN))
             fault(x, (enum wh_config_key)k, "%s has no meaning for model_type gpt2, which has a position table",
                   path((enum wh_config_key)k));
     if (given(c, WH_KEY_KV_HEADS) && c->model_config.num_key_value_heads != c->model_config.num_attention_heads)
@@ -299,10 +300,10 @@ static void derive_decay(struct check *x) {
     if (!decay && (!wsd || start)) lr->decay_steps = steps > lr->decay_start ? steps - lr->decay_start : 0;
     if (!decay) derived(c, WH_KEY_LR_DECAY);
     if (!decay && lr->decay_steps == 0)
-        fault(
-            x, WH_KEY_LR_STYLE,
-            "no steps are left for the decay: the rate is at its peak until step %llu and train_steps is %llu; give %s",
-            (unsigned long long)lr->decay_start, (unsigned long long)steps, path(WH_KEY_LR_DECAY));
+        fault(x, WH_KEY_LR_STYLE,
+              "no steps are left for the decay: the rate is at its peak until step %" PRIu64
+              " and train_steps is %" PRIu64 "; give %s",
+              lr->decay_start, steps, path(WH_KEY_LR_DECAY));
 }
 
 static void check_rates(struct check *x) {
@@ -324,11 +325,12 @@ static void check_rates(struct check *x) {
     }
     if (!given(c, WH_KEY_TRAIN_STEPS)) return;
     derive_decay(x);
+    derive_real(c, WH_KEY_LR_FLOOR, &lr->floor, 0.0);
     if (lr->decay_start < lr->warmup_steps)
         fault(x, WH_KEY_LR_START,
-              "the decay would start at step %llu, within the warm-up of %llu steps; nearest legal: %s %llu",
-              (unsigned long long)lr->decay_start, (unsigned long long)lr->warmup_steps, path(WH_KEY_LR_START),
-              (unsigned long long)lr->warmup_steps);
+              "the decay would start at step %" PRIu64 ", within the warm-up of %" PRIu64
+              " steps; nearest legal: %s %" PRIu64,
+              lr->decay_start, lr->warmup_steps, path(WH_KEY_LR_START), lr->warmup_steps);
 }
 
 /* --- the rest --- */
@@ -393,6 +395,7 @@ void wh_config_set_model(struct wh_config *c, const struct wh_model *m) {
 
 void wh_config_check(struct wh_config *c, struct wh_faults *faults) {
     struct check x = {c, faults};
+    if (c->incomplete) return;
     check_name(&x);
     bool sequence = require(&x, WH_KEY_SEQUENCE);
     require(&x, WH_KEY_TRAIN_STEPS);

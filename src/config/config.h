@@ -149,6 +149,7 @@ struct wh_config {
     struct wh_model arch; /* valid after wh_config_check without faults */
     bool arch_given;      /* wh_config_set_model was called */
 
+    bool incomplete; /* the text could not be read to its end: rules across keys say nothing */
     const char *file_name;
     struct wh_config_source source[WH_KEY_COUNT];
     void *pool; /* owns the texts */

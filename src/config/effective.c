@@ -42,6 +42,15 @@ static int add_sections(const char *path, const char *before, struct wh_text *ou
     return depth;
 }
 
+/* A file's name may hold anything; a comment only what stays on its line. */
+static void add_comment(const struct wh_config *c, enum wh_config_key key, struct wh_text *out) {
+    size_t start = out->bytes;
+    wh_config_source_text(c, key, out);
+    for (size_t i = start; i < out->bytes; i++)
+        if ((unsigned char)out->data[i] < 0x20 || (unsigned char)out->data[i] >= 0x7f) out->data[i] = '?';
+    wh_text_add(out, "\n");
+}
+
 void wh_config_effective(const struct wh_config *c, struct wh_text *out) {
     const char *before = "";
     for (int k = 0; k < WH_KEY_COUNT; k++) {
@@ -52,8 +61,7 @@ void wh_config_effective(const struct wh_config *c, struct wh_text *out) {
         wh_config_value(c, (enum wh_config_key)k, out);
         size_t width = out->bytes - line_start;
         wh_text_add(out, "%*s  # ", width < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - width) : 0, "");
-        wh_config_source_text(c, (enum wh_config_key)k, out);
-        wh_text_add(out, "\n");
+        add_comment(c, (enum wh_config_key)k, out);
         before = path;
     }
 }

@@ -79,19 +79,21 @@ static bool suggest_sibling(const char *path, struct wh_text *out) {
 }
 
 /* The same name, or nearly, in another section. */
-static void suggest_elsewhere(const char *path, struct wh_text *out) {
+static bool suggest_elsewhere(const char *path, struct wh_text *out) {
     const char *name = last_part(path), *names[WH_KEY_COUNT], *nearest;
     for (int k = 0; k < WH_KEY_COUNT; k++) names[k] = last_part(wh_config_rows[k].path);
     nearest = wh_text_nearest(name, names, WH_KEY_COUNT);
     for (int k = 0; nearest && k < WH_KEY_COUNT; k++)
         if (names[k] == nearest) {
             wh_text_add(out, "; did you mean '%s'?", wh_config_rows[k].path);
-            return;
+            return true;
         }
+    return false;
 }
 
 void wh_config_suggest(const char *path, struct wh_text *out) {
-    if (!suggest_sibling(path, out)) suggest_elsewhere(path, out);
+    if (!suggest_sibling(path, out) && !suggest_elsewhere(path, out))
+        wh_text_add(out, "; `wanhe config keys` lists the keys");
 }
 
 int wh_config_word_index(const char *words, const char *word) {

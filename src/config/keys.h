@@ -44,7 +44,7 @@ int wh_config_find_key(const char *path);
 const struct wh_config_alias *wh_config_find_alias(const char *path);
 /* Some key or alias starts with `path` and a dot. */
 bool wh_config_is_section(const char *path);
-/* Adds "; did you mean 'a.b'?" or where the name belongs, or nothing. */
+/* Adds "; did you mean 'a.b'?": in the same section, else anywhere. */
 void wh_config_suggest(const char *path, struct wh_text *out);
 
 /* Writes the field from `count` texts (more than one: lists only). False: *why says what would be legal. */

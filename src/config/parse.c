@@ -48,13 +48,27 @@ static bool line_starts_with_tab(const struct reader *r, size_t line) {
     return t[strspn(t, " ")] == '\t';
 }
 
+/* What follows in the file is not read: rules across keys would call it missing. */
+static void stop(struct reader *r) {
+    if (!r->is_set) r->config->incomplete = true;
+}
+
+/* Where the byte at `offset` stands. */
+static yaml_mark_t mark_of(const struct reader *r, size_t offset) {
+    yaml_mark_t at = {0};
+    for (size_t i = 0; i < offset; i++) {
+        at.column++;
+        if (r->text[i] == '\n') at.line++, at.column = 0;
+    }
+    return at;
+}
+
 static void syntax_fault(struct reader *r) {
     const yaml_parser_t *y = &r->yaml;
     const char *problem = y->problem ? y->problem : "not readable";
-    yaml_mark_t at = y->problem_mark;
-    if (y->error == YAML_READER_ERROR)
-        fault(r, y->mark, "%s", problem);
-    else if (line_starts_with_tab(r, at.line))
+    yaml_mark_t at = y->error == YAML_READER_ERROR ? mark_of(r, y->problem_offset) : y->problem_mark;
+    stop(r);
+    if (line_starts_with_tab(r, at.line))
         fault(r, at, "a tab; YAML is indented with spaces");
     else
         fault(r, at, "%s%s%s", y->context ? y->context : "", y->context ? ": " : "", problem);
@@ -108,7 +122,7 @@ static bool has_anchor(const yaml_event_t *e) {
 }
 
 static const char *odd_scalar(const yaml_event_t *e) {
-    if (has_anchor(e)) return "anchors (&) and tags (!) are not supported; write the value out";
+    if (has_anchor(e)) return "anchors (&), aliases (*) and tags (!) are not supported; write the value out";
     if (strlen((const char *)e->data.scalar.value) != e->data.scalar.length) return "a zero byte in a value";
     return NULL;
 }
@@ -192,10 +206,20 @@ static void assign_alias(struct reader *r, const struct wh_config_alias *a, cons
           a->hint);
 }
 
+/* A section that is not read: what it would have held counts as given wrongly, not as missing. */
+static void spoil_section(struct reader *r, const char *path) {
+    size_t bytes = strlen(path);
+    for (int k = 0; k < WH_KEY_COUNT; k++) {
+        const char *p = wh_config_rows[k].path;
+        if (strncmp(p, path, bytes) == 0 && (p[bytes] == '.' || p[bytes] == '\0') && !r->seen[k])
+            r->config->source[k].kind = WH_SOURCE_FAULTY;
+    }
+}
+
 static void unknown(struct reader *r, yaml_mark_t at, const char *path) {
     struct wh_text suggestion = {0};
     wh_config_suggest(path, &suggestion);
-    fault(r, at, "unknown key '%s'%s", path, suggestion.bytes ? suggestion.data : "");
+    fault(r, at, "unknown key '%s'%s", path, suggestion.data);
     wh_text_fini(&suggestion);
 }
 
@@ -208,8 +232,10 @@ static void assign(struct reader *r, const char *path, yaml_mark_t key_mark, con
         assign_alias(r, alias, path, v);
     else if (!wh_config_is_section(path))
         unknown(r, key_mark, path);
-    else if (!v->null)
+    else if (!v->null) {
         fault(r, v->at, "%s is a section: keys below it are wanted, not a value", path);
+        spoil_section(r, path);
+    }
 }
 
 static bool read_mapping(struct reader *r, const char *prefix, int depth);
@@ -232,6 +258,7 @@ static bool enter_section(struct reader *r, const char *path, yaml_mark_t at) {
     for (int i = 0; i < r->section_count; i++)
         if (strcmp(r->sections[i].path, path) == 0) {
             fault(r, at, "section %s is given twice; first in line %d", path, r->sections[i].line);
+            spoil_section(r, path);
             return false;
         }
     if (r->section_count == SECTIONS_MAX) return true;
@@ -253,6 +280,7 @@ static bool read_scalar_or_list(struct reader *r, const char *path, yaml_mark_t 
         alive = read_items(r, v, &good);
     }
     if (alive && good) assign(r, path, key_mark, v);
+    if (!good) spoil_section(r, path);
     value_free(v);
     return alive;
 }
@@ -261,17 +289,17 @@ static bool read_value(struct reader *r, const char *path, yaml_mark_t key_mark,
     yaml_event_t e;
     bool alive = true;
     if (!next_event(r, &e)) return false;
-    if (e.type == YAML_ALIAS_EVENT)
-        fault(r, e.start_mark, "aliases (*) are not supported; write the value out");
-    else if (has_anchor(&e)) {
-        fault(r, e.start_mark, "anchors (&) and tags (!) are not supported; write the value out");
+    if (e.type == YAML_ALIAS_EVENT || has_anchor(&e)) {
+        fault(r, e.start_mark, "anchors (&), aliases (*) and tags (!) are not supported; write the value out");
+        spoil_section(r, path);
         alive = skip_value(r, e.type);
-    } else if (e.type != YAML_MAPPING_START_EVENT)
+    } else if (e.type != YAML_MAPPING_START_EVENT) {
         alive = read_scalar_or_list(r, path, key_mark, &e);
-    else if (!wh_config_is_section(path) || depth >= DEPTH_MAX)
+    } else if (!wh_config_is_section(path) || depth >= DEPTH_MAX) {
         alive = refuse_mapping(r, path, key_mark, e.type);
-    else
+    } else {
         alive = enter_section(r, path, key_mark) ? read_mapping(r, path, depth + 1) : skip_value(r, e.type);
+    }
     yaml_event_delete(&e);
     return alive;
 }
@@ -305,6 +333,7 @@ static bool read_root(struct reader *r, const yaml_event_t *e) {
     if (e->type == YAML_MAPPING_START_EVENT && !has_anchor(e)) return read_mapping(r, "", 0);
     if (e->type == YAML_SCALAR_EVENT && is_null(e)) return true;
     fault(r, e->start_mark, "sections with keys are wanted here, like 'tokens:'");
+    stop(r);
     return skip_value(r, e->type);
 }
 
@@ -317,6 +346,7 @@ static void read_stream(struct reader *r) {
         bool alive = true;
         if (type == YAML_DOCUMENT_START_EVENT && ++documents > 1) {
             fault(r, e.start_mark, "a second document ('---'); one file is one run");
+            stop(r);
             alive = false;
         } else if (opens(type) || type == YAML_SCALAR_EVENT || type == YAML_ALIAS_EVENT) {
             alive = read_root(r, &e);
@@ -329,6 +359,7 @@ static void read_stream(struct reader *r) {
 static void read_text(struct reader *r, const char *text, size_t bytes) {
     if (bytes > TEXT_BYTES_MAX) {
         wh_faults_add(r->faults, r->label, 0, "%zu bytes; a run configuration has 1 MiB at most", bytes);
+        stop(r);
         return;
     }
     char *copy = malloc(bytes + 1); /* with a NUL, for line_starts_with_tab */

@@ -195,15 +195,31 @@ bool wh_config_is_null(const struct wh_config *c, enum wh_config_key key) {
     return *row->standard == '\0' && (kind == WH_SOURCE_DEFAULT || kind == WH_SOURCE_FAULTY);
 }
 
+/* Code point of the UTF-8 sequence at `t` (valid: libyaml has checked it), and its length. */
+static uint32_t utf8_next(const unsigned char *t, size_t *bytes) {
+    *bytes = *t < 0x80 ? 1 : *t < 0xe0 ? 2 : *t < 0xf0 ? 3 : 4;
+    uint32_t code = *bytes == 1 ? *t : *t & (0x7fu >> *bytes);
+    for (size_t i = 1; i < *bytes; i++) code = code << 6 | (t[i] & 0x3fu);
+    return code;
+}
+
+/* Characters that YAML takes for controls, line ends or marks. */
+static bool must_escape(uint32_t code) {
+    return code < 0x20 || (code >= 0x7f && code <= 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
+           code == 0xfffe || code == 0xffff;
+}
+
 static void add_quoted(struct wh_text *out, const char *text) {
+    size_t bytes;
     wh_text_add(out, "\"");
-    for (const unsigned char *t = (const unsigned char *)text; *t; t++) {
-        if (*t == '"' || *t == '\\')
-            wh_text_add(out, "\\%c", *t);
-        else if (*t < 0x20 || *t == 0x7f)
-            wh_text_add(out, "\\x%02x", *t);
-        else
-            wh_text_add_bytes(out, t, 1);
+    for (const unsigned char *t = (const unsigned char *)text; *t; t += bytes) {
+        uint32_t code = utf8_next(t, &bytes);
+        if (must_escape(code))
+            wh_text_add(out, "\\u%04x", code);
+        else {
+            if (code == '"' || code == '\\') wh_text_add(out, "\\");
+            wh_text_add_bytes(out, t, bytes);
+        }
     }
     wh_text_add(out, "\"");
 }
@@ -211,6 +227,10 @@ static void add_quoted(struct wh_text *out, const char *text) {
 /* The shortest text that reads back as the same double; with a point, without which YAML 1.1 takes 1e-5 for a word. */
 static void add_real(struct wh_text *out, double x) {
     char number[32];
+    if (fabs(x) < 1e9 && x == floor(x)) {
+        wh_text_add(out, "%.1f", x);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(number, sizeof number, "%.*g", digits, x);
         if (strtod(number, NULL) == x) break;

@@ -17,14 +17,17 @@ struct wh_file_map {
     size_t bytes;
 };
 
-/* Maps a regular file read-only. The file may be unlinked later; it must not be shortened (a reader would get SIGBUS). */
+/* Maps a regular file read-only. The file may be unlinked later; it must not be shortened (a reader would get SIGBUS).
+ */
 enum wh_status wh_file_map(const char *path, struct wh_file_map *out);
 void wh_file_unmap(struct wh_file_map *m);
 
 /* Reads a whole file into malloc'd memory with a NUL behind it (not counted). Refuses more than `limit_bytes`. */
 enum wh_status wh_file_read(const char *path, size_t limit_bytes, char **data, size_t *bytes);
 
-/* A file being written: to "PATH.part" until wh_file_commit syncs and renames it; wh_file_abandon removes it. */
+/* A file being written: to "PATH.part" until wh_file_commit syncs and renames it; wh_file_abandon removes it. A file
+ * size limit (ulimit -f) is reported like a full disk: the first wh_file_create sets SIGXFSZ to be ignored if nobody
+ * handles it. */
 struct wh_file_writer {
     int fd;
     char *path, *part_path;
@@ -52,7 +55,12 @@ enum wh_status wh_dir_list(const char *path, char ***names, size_t *count);
 void wh_dir_list_free(char **names, size_t count);
 enum wh_status wh_file_rename(const char *from, const char *to);
 
+/* Puts folder `from` in the place of folder `to` (which exists) and removes the old one: in one step where the file
+ * system can exchange names, else by two renames. */
+enum wh_status wh_dir_replace(const char *from, const char *to);
+
 bool wh_file_exists(const char *path);
+enum wh_status wh_file_size(const char *path, uint64_t *bytes);
 bool wh_dir_exists(const char *path);
 /* Bytes that an ordinary user can still write on the file system that holds `path` (an existing folder). */
 enum wh_status wh_dir_free_bytes(const char *path, uint64_t *out);

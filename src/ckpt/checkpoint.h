@@ -1,0 +1,86 @@
+/* Checkpoints: one folder per step with logical tensors, the same bytes under every layout. docs/formats/checkpoint.md.
+ *
+ *     RUN/checkpoints/step-00000040/weights.safetensors  fp32, names of the parameter table (arch/params.h)
+ *                                   adam_m.safetensors  adam_v.safetensors
+ *                                   config.json  state.json
+ *                                   manifest.json        every file and tensor with its XXH3-64; written last
+ *     RUN/checkpoints/latest                             name of the newest folder; written after everything else
+ *
+ * A folder without a sound manifest is not a checkpoint. It is written as step-N.part, synced, renamed; so a crash at
+ * any point leaves the older ones whole. Nothing inside depends on time, machine or layout.
+ *
+ * Remarks (which folder was skipped and why, what was cleaned) go to a text of the caller, one line each; NULL: not
+ * wanted. Errors: DAMAGED for what is missing, cut short, changed or mixed (naming the file), CONFIG for a checkpoint
+ * of another model, IO (disk full among them: path, bytes needed, bytes free), NOMEM. */
+#ifndef WH_CKPT_CHECKPOINT_H
+#define WH_CKPT_CHECKPOINT_H
+
+#include "arch/grain.h"
+#include "arch/params.h"
+#include "base/dtype.h"
+#include "base/text.h"
+
+enum { WH_CKPT_VERSION = 1, WH_CKPT_ID_BYTES = 17 };
+
+/* Where the run stands: everything beside the tensors that the next step depends on. */
+struct wh_ckpt_state {
+    uint64_t step;           /* optimizer updates done; the next one is step + 1 */
+    uint64_t samples;        /* sequences consumed since the run began */
+    uint64_t tokens;         /* target tokens consumed since the run began */
+    uint64_t data_position;  /* index into the sampler's order of the next sequence */
+    uint64_t optimizer_step; /* Adam's t; below `step` if steps were skipped */
+    uint64_t seed;
+};
+
+/* What is saved. Buffers are flat, laid out by wh_param.offset; m and v NULL: both zero (an imported model, step 0),
+ * then their files are left out. */
+struct wh_ckpt_view {
+    const struct wh_model *model;
+    const struct wh_params *params;
+    struct wh_grain grain;
+    enum wh_dtype compute; /* WH_F32 or WH_BF16; the weights stored are the fp32 masters in either case */
+    struct wh_ckpt_state state;
+    const float *weights, *m, *v;
+};
+
+/* Saves into RUN/checkpoints, then keeps the newest `keep_last` (0: all) up to this step. Never leaves fewer complete
+ * checkpoints than it found. A folder of the same step is replaced; complete ones of later steps (a run resumed from an
+ * older step) are renamed to step-N.ahead, so that "latest" stays what was saved last. Cost: about one pass of writing.
+ */
+enum wh_status wh_ckpt_save(const char *run, const struct wh_ckpt_view *view, uint32_t keep_last,
+                            struct wh_text *remarks);
+
+/* Writes one checkpoint as folder `path` itself, which must not exist (or be empty). */
+enum wh_status wh_ckpt_write(const char *path, const struct wh_ckpt_view *view);
+
+/* Bytes that one save writes, at most; and whether the file system of `folder` has them. For a check before step 1. */
+uint64_t wh_ckpt_bytes(const struct wh_params *params, bool moments);
+enum wh_status wh_ckpt_check_space(const char *folder, uint64_t needed_bytes);
+
+#define WH_CKPT_LATEST UINT64_MAX
+
+/* The folder of `step`, or of the newest complete checkpoint; malloc'd. `path` is a run folder, its checkpoints folder,
+ * or a checkpoint itself (then `step` must be LATEST or its own). Complete: manifest sound, all files there with their
+ * sizes (their hashes are checked when they are read). Refuses with DAMAGED and a list of what exists. */
+enum wh_status wh_ckpt_find(const char *path, uint64_t step, char **folder, struct wh_text *remarks);
+/* Is there any folder that claims to be a checkpoint (complete or not)? To tell "start afresh" from "all are damaged".
+ */
+bool wh_ckpt_any(const char *path);
+
+/* What a checkpoint says about itself; config.json and state.json verified. */
+struct wh_ckpt_info {
+    struct wh_model model;
+    struct wh_grain grain;
+    enum wh_dtype compute;
+    struct wh_ckpt_state state;
+    char save_id[WH_CKPT_ID_BYTES];
+    bool moments;
+};
+enum wh_status wh_ckpt_read(const char *folder, struct wh_ckpt_info *out);
+
+/* Fills flat buffers of params->buffer_elems; m and v may both be NULL (evaluation). All hashes are verified first, so
+ * on failure the buffers are untouched. Alignment gaps are never touched. Names and shapes must be those of `params`:
+ * all differences at once (CONFIG). */
+enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, float *weights, float *m, float *v);
+
+#endif

@@ -1,0 +1,313 @@
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "arch/hf_config.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/manifest.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/steps.h"
+#include "os/file.h"
+
+enum { TEXT_LIMIT_BYTES = 1 << 24 };
+
+/* The readers of safetensors and JSON call bad content DATA or CONFIG; inside a checkpoint it is damage (exit code 6).
+ */
+static enum wh_status as_damage(enum wh_status status) {
+    if (status == WH_DATA || status == WH_CONFIG) status = wh_error()->code = WH_DAMAGED;
+    return status;
+}
+
+/* The folder that holds the step-* folders of what the user named. */
+static char *steps_folder(const char *path) {
+    char *inside = wh_path_join(path, "checkpoints");
+    if (wh_dir_exists(inside)) return inside;
+    free(inside);
+    inside = strdup(path);
+    WH_ASSERT(inside != NULL);
+    return inside;
+}
+
+bool wh_ckpt_any(const char *path) {
+    uint64_t *steps;
+    size_t count = 0;
+    char *folder = steps_folder(path);
+    if (wh_ckpt_steps(folder, &steps, &count) == WH_OK) free(steps);
+    free(folder);
+    return count > 0;
+}
+
+static void list_steps(const uint64_t *steps, size_t count, struct wh_text *out) {
+    wh_text_add(out, count ? "there are steps " : "there is none");
+    for (size_t i = 0; i < count; i++) wh_text_add(out, "%s%llu", i ? ", " : "", (unsigned long long)steps[i]);
+}
+
+static enum wh_status find_step(const char *folder, uint64_t step, const uint64_t *steps, size_t count, char **out) {
+    for (size_t i = 0; i < count; i++) {
+        if (steps[i] != step) continue;
+        WH_TRY(wh_ckpt_step_check(folder, step));
+        *out = wh_ckpt_step_path(folder, step);
+        return WH_OK;
+    }
+    struct wh_text list = {0};
+    list_steps(steps, count, &list);
+    enum wh_status status =
+        WH_FAIL(WH_DAMAGED, "no checkpoint of step %llu in %s; %s", (unsigned long long)step, folder, list.data);
+    wh_text_fini(&list);
+    return status;
+}
+
+/* `latest` is for people and other programs; the newest complete folder decides. Somebody who edited it should know. */
+static void compare_with_pointer(const char *folder, const char *chosen, struct wh_text *remarks) {
+    char *path = wh_path_join(folder, "latest"), *name = NULL;
+    size_t bytes;
+    const char *slash = strrchr(chosen, '/');
+    if (wh_file_exists(path) && wh_file_read(path, 256, &name, &bytes) == WH_OK) {
+        name[strcspn(name, "\r\n")] = '\0';
+        if (slash && strcmp(name, slash + 1) != 0)
+            wh_ckpt_remark(remarks,
+                           "%s names \"%s\"; the newest complete checkpoint is %s, which is taken (ask for a step to "
+                           "get another)",
+                           path, name, slash + 1);
+    }
+    free(name);
+    free(path);
+}
+
+static enum wh_status find_latest(const char *folder, const uint64_t *steps, size_t count, char **out,
+                                  struct wh_text *remarks) {
+    struct wh_text skipped = {0};
+    for (size_t i = count; i-- > 0;) {
+        char *path = wh_ckpt_step_path(folder, steps[i]);
+        if (wh_ckpt_step_check(folder, steps[i]) == WH_OK) {
+            compare_with_pointer(folder, path, remarks);
+            wh_text_fini(&skipped);
+            *out = path;
+            return WH_OK;
+        }
+        wh_ckpt_remark(remarks, "skipped %s: %s", path, wh_error()->message);
+        wh_ckpt_remark(&skipped, "%s: %s", path, wh_error()->message);
+        free(path);
+    }
+    enum wh_status status = WH_FAIL(WH_DAMAGED, "no complete checkpoint in %s%s%s", folder,
+                                    count ? "\n" : "; there is none", skipped.data ? skipped.data : "");
+    wh_text_fini(&skipped);
+    return status;
+}
+
+/* `path` is a checkpoint itself. */
+static enum wh_status find_itself(const char *path, uint64_t step, char **out) {
+    struct wh_ckpt_manifest m;
+    WH_TRY(wh_ckpt_manifest_read(path, &m));
+    uint64_t own = m.step;
+    wh_ckpt_manifest_free(&m);
+    if (step != WH_CKPT_LATEST && step != own)
+        return WH_FAIL(WH_DAMAGED, "%s is the checkpoint of step %llu, not %llu", path, (unsigned long long)own,
+                       (unsigned long long)step);
+    *out = strdup(path);
+    WH_ASSERT(*out != NULL);
+    return WH_OK;
+}
+
+static bool is_checkpoint(const char *path) {
+    static const char *const names[] = {"manifest.json", "weights.safetensors"};
+    bool found = false;
+    for (int i = 0; i < 2; i++) {
+        char *inside = wh_path_join(path, names[i]);
+        found |= wh_file_exists(inside);
+        free(inside);
+    }
+    return found;
+}
+
+enum wh_status wh_ckpt_find(const char *path, uint64_t step, char **folder, struct wh_text *remarks) {
+    uint64_t *steps;
+    size_t count;
+    if (!wh_dir_exists(path)) return WH_FAIL(WH_DAMAGED, "no checkpoint: %s is not a folder", path);
+    if (is_checkpoint(path)) return find_itself(path, step, folder);
+    char *inside = steps_folder(path);
+    enum wh_status status = wh_ckpt_steps(inside, &steps, &count);
+    if (status == WH_OK) {
+        status = step == WH_CKPT_LATEST ? find_latest(inside, steps, count, folder, remarks)
+                                        : find_step(inside, step, steps, count, folder);
+        free(steps);
+    }
+    free(inside);
+    return status;
+}
+
+/* A small file of the checkpoint, its hash verified; malloc'd. */
+static enum wh_status read_verified(const char *folder, const struct wh_ckpt_manifest *m, const char *name, char **text,
+                                    size_t *bytes, char **path) {
+    const struct wh_ckpt_file *f = wh_ckpt_manifest_file(m, name);
+    if (!f) return WH_FAIL(WH_DAMAGED, "%s has no %s", folder, name);
+    char *p = wh_path_join(folder, name);
+    enum wh_status status = wh_file_read(p, TEXT_LIMIT_BYTES, text, bytes);
+    if (status == WH_OK && XXH3_64bits(*text, *bytes) != f->xxh3) {
+        status = WH_FAIL(WH_DAMAGED, "%s is damaged: its hash is not the manifest's", p);
+        free(*text);
+    }
+    if (status == WH_OK)
+        *path = p;
+    else
+        free(p);
+    return as_damage(status);
+}
+
+static bool read_count(const json_t *json, const char *key, uint64_t *out) {
+    const json_t *j = json_object_get(json, key);
+    *out = json_is_integer(j) ? (uint64_t)json_integer_value(j) : 0;
+    return json_is_integer(j) && json_integer_value(j) >= 0;
+}
+
+static enum wh_status parse_state(const char *text, size_t bytes, const char *path, const struct wh_ckpt_manifest *m,
+                                  struct wh_ckpt_state *s) {
+    json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    const char *id = json_string_value(json_object_get(json, "save_id"));
+    const char *seed = json_string_value(json_object_get(json, "seed"));
+    enum wh_status status = WH_OK;
+    if (!read_count(json, "step", &s->step) || !read_count(json, "samples", &s->samples) ||
+        !read_count(json, "tokens", &s->tokens) || !read_count(json, "data_position", &s->data_position) ||
+        !read_count(json, "optimizer_step", &s->optimizer_step) || !seed || !id)
+        status = WH_FAIL(WH_DAMAGED, "%s: a field is missing or has an impossible value", path);
+    else if (strcmp(id, m->save_id) != 0 || s->step != m->step)
+        status = WH_FAIL(WH_DAMAGED,
+                         "%s is of step %llu (save %s), its manifest of step %llu (save %s): parts of two checkpoints",
+                         path, (unsigned long long)s->step, id, (unsigned long long)m->step, m->save_id);
+    else
+        s->seed = strtoull(seed, NULL, 10);
+    json_decref(json);
+    return status;
+}
+
+static enum wh_status read_state(const char *folder, const struct wh_ckpt_manifest *m, struct wh_ckpt_state *out) {
+    char *text, *path;
+    size_t bytes;
+    WH_TRY(read_verified(folder, m, "state.json", &text, &bytes, &path));
+    enum wh_status status = parse_state(text, bytes, path, m, out);
+    free(text);
+    free(path);
+    return status;
+}
+
+static enum wh_status read_config(const char *folder, const struct wh_ckpt_manifest *m, struct wh_hf_config *out) {
+    char *text, *path;
+    size_t bytes;
+    WH_TRY(read_verified(folder, m, "config.json", &text, &bytes, &path));
+    enum wh_status status = as_damage(wh_hf_config_parse(text, bytes, path, out, NULL));
+    if (status == WH_OK && !out->ours) status = WH_FAIL(WH_DAMAGED, "%s has no \"wanhe\" object", path);
+    free(text);
+    free(path);
+    return status;
+}
+
+enum wh_status wh_ckpt_read(const char *folder, struct wh_ckpt_info *out) {
+    struct wh_ckpt_manifest m;
+    struct wh_ckpt_info info = {0};
+    struct wh_hf_config config;
+    WH_TRY(wh_ckpt_manifest_read(folder, &m));
+    enum wh_status status = read_state(folder, &m, &info.state);
+    if (status == WH_OK) status = read_config(folder, &m, &config);
+    if (status == WH_OK) {
+        info.model = config.model;
+        info.grain = config.grain;
+        info.compute = config.compute;
+        info.moments =
+            wh_ckpt_manifest_file(&m, "adam_m.safetensors") && wh_ckpt_manifest_file(&m, "adam_v.safetensors");
+        memcpy(info.save_id, m.save_id, sizeof info.save_id);
+        *out = info;
+    }
+    wh_ckpt_manifest_free(&m);
+    return status;
+}
+
+/* Which save a part belongs to is asked before its hash, so that a mixed folder is called by its name (CASES B44). */
+static enum wh_status verify_part(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
+                                  const struct wh_ckpt_file *entry) {
+    const char *id = wh_safetensors_metadata(&f->header, "save_id"),
+               *step = wh_safetensors_metadata(&f->header, "step");
+    if (!id || strcmp(id, m->save_id) != 0)
+        return WH_FAIL(WH_DAMAGED,
+                       "%s is of step %s (save %s), its manifest of step %llu (save %s): parts of two checkpoints",
+                       f->path, step ? step : "?", id ? id : "?", (unsigned long long)m->step, m->save_id);
+    if (XXH3_64bits(f->map.data, f->map.bytes) == entry->xxh3) return WH_OK;
+    const char *tensor = wh_ckpt_manifest_damaged_tensor(m, entry->name, f);
+    return WH_FAIL(WH_DAMAGED, "%s is damaged: the hash of %s%s is not the manifest's", f->path,
+                   tensor ? "tensor " : "its header", tensor ? tensor : "");
+}
+
+static enum wh_status open_part(const char *folder, const struct wh_ckpt_manifest *m, const char *name,
+                                struct wh_safetensors_file *out) {
+    const struct wh_ckpt_file *entry = wh_ckpt_manifest_file(m, name);
+    if (!entry) return WH_FAIL(WH_DAMAGED, "%s has no %s", folder, name);
+    char *path = wh_path_join(folder, name);
+    enum wh_status status = as_damage(wh_safetensors_open(path, out));
+    free(path);
+    if (status != WH_OK) return status;
+    status = verify_part(out, m, entry);
+    if (status != WH_OK) wh_safetensors_close(out);
+    return status;
+}
+
+static bool same_shape(const struct wh_safetensors_tensor *t, const struct wh_param *q) {
+    return t->dtype == WH_F32 && t->dims == (q->cols ? 2u : 1u) && t->shape[0] == q->rows &&
+           (!q->cols || t->shape[1] == q->cols);
+}
+
+static enum wh_status check_table(const struct wh_safetensors_file *f, const struct wh_params *p) {
+    struct wh_faults faults = {0};
+    for (size_t i = 0; i < p->count; i++) {
+        const struct wh_param *q = &p->list[i];
+        const struct wh_safetensors_tensor *t = wh_safetensors_find(&f->header, q->name);
+        if (!t)
+            wh_faults_add(&faults, f->path, 0, "no tensor %s, which the model has", q->name);
+        else if (!same_shape(t, q))
+            wh_faults_add(&faults, f->path, 0, "tensor %s is %s [%llu, %llu]; the model's is F32 [%zu, %zu]", q->name,
+                          wh_dtype_name(t->dtype), (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
+                          q->rows, q->cols);
+    }
+    for (size_t i = 0; i < f->header.count; i++)
+        if (!wh_params_find_name(p, f->header.list[i].name))
+            wh_faults_add(&faults, f->path, 0, "tensor %s, which the model has not", f->header.list[i].name);
+    return wh_faults_status(&faults, WH_CONFIG);
+}
+
+static void copy_out(const struct wh_safetensors_file *f, const struct wh_params *p, float *values) {
+    for (size_t i = 0; i < p->count; i++) {
+        const struct wh_param *q = &p->list[i];
+        if (f)
+            memcpy(values + q->offset, f->data + wh_safetensors_find(&f->header, q->name)->begin,
+                   q->elems * sizeof *values);
+        else
+            memset(values + q->offset, 0, q->elems * sizeof *values);
+    }
+}
+
+static enum wh_status load_parts(const char *folder, const struct wh_ckpt_manifest *m, const struct wh_params *p,
+                                 float *const values[3]) {
+    static const char *const names[3] = {"weights.safetensors", "adam_m.safetensors", "adam_v.safetensors"};
+    struct wh_safetensors_file files[3] = {0};
+    enum wh_status status = WH_OK;
+    bool zero[3] = {false};
+    for (int i = 0; i < 3 && status == WH_OK; i++) {
+        zero[i] = i > 0 && m->step == 0 && !wh_ckpt_manifest_file(m, names[i]); /* an imported model */
+        if (!values[i] || zero[i]) continue;
+        status = open_part(folder, m, names[i], &files[i]);
+        if (status == WH_OK) status = check_table(&files[i], p);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (status == WH_OK && values[i]) copy_out(zero[i] ? NULL : &files[i], p, values[i]);
+        if (files[i].path) wh_safetensors_close(&files[i]);
+    }
+    return status;
+}
+
+enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, float *weights, float *m, float *v) {
+    struct wh_ckpt_manifest manifest;
+    float *const values[3] = {weights, m, v};
+    WH_TRY(wh_ckpt_manifest_read(folder, &manifest));
+    enum wh_status status = load_parts(folder, &manifest, params, values);
+    wh_ckpt_manifest_free(&manifest);
+    return status;
+}
