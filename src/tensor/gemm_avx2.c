@@ -5,6 +5,11 @@
 
 enum { MR = 6, NR = 16, LANES = 8 };
 
+/* acc = fma(a, b, acc) in place: left to itself, gcc moves accumulators around between the steps of a group. */
+static inline __attribute__((always_inline)) void multiply_add(__m256 *acc, __m256 a, __m256 b) {
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*acc) : "x"(a), "x"(b));
+}
+
 /* One step of k on the accumulators; WH_GEMM_GROUP of them. */
 static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / LANES], const float **a, const float **b,
                                                            size_t b_ld, const int vectors) {
@@ -15,7 +20,7 @@ static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / L
     for (int i = 0; i < MR; i++) {
         __m256 ai = _mm256_broadcast_ss(*a + i);
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) acc[i][v] = _mm256_fmadd_ps(ai, bv[v], acc[i][v]);
+        for (int v = 0; v < vectors; v++) multiply_add(&acc[i][v], ai, bv[v]);
     }
     *a += MR;
     *b += b_ld;
@@ -38,10 +43,18 @@ static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm
             acc[i][v] =
                 c->start ? _mm256_loadu_ps(c->start + (size_t)i * c->start_ld + v * LANES) : _mm256_setzero_ps();
     size_t n = 0, groups = c->k / WH_GEMM_GROUP;
-    for (; n < c->ahead_count && n < groups; n++) {
-        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(c->ahead[n] + line, _MM_HINT_T1);
+    for (; c->next_out && n < MR && n < groups; n++) {
+        const float *row = c->next_out + n * c->next_ld;
+        for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(row + line), _MM_HINT_T0);
         run_group(acc, &a, &b, c->b_ld, vectors);
     }
+    struct wh_gemm_ahead ahead = *c->ahead;
+    for (size_t asked = wh_gemm_ahead_count(&ahead, groups - n); asked > 0; asked--, n++) {
+        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(ahead.at + line, _MM_HINT_T1);
+        wh_gemm_ahead_move(&ahead);
+        run_group(acc, &a, &b, c->b_ld, vectors);
+    }
+    *c->ahead = ahead;
     for (; n < groups; n++) run_group(acc, &a, &b, c->b_ld, vectors);
     for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, &a, &b, c->b_ld, vectors);
     const float *left = c->left;
