@@ -115,33 +115,34 @@ static void run_adamw(const struct wh_vec *v, struct rows *r, size_t n) {
 static const struct {
     const char *name;
     void (*run)(const struct wh_vec *v, struct rows *r, size_t n);
-} kernels[] = {{"widen", run_widen},
-               {"narrow", run_narrow},
-               {"add", run_add},
-               {"add in place", run_add_in_place},
-               {"mul", run_mul},
-               {"scale", run_scale},
-               {"mul_add", run_mul_add},
-               {"scale_add", run_scale_add},
-               {"max", run_max},
-               {"sum", run_sum},
-               {"dot", run_dot},
-               {"sum_squares", run_sum_squares},
-               {"exp_sum", run_exp_sum},
-               {"layer_norm", run_layer_norm},
-               {"layer_norm_back", run_layer_norm_back},
-               {"layer_norm_grads", run_layer_norm_grads},
-               {"rms_norm", run_rms_norm},
-               {"rms_norm_back", run_rms_norm_back},
-               {"rms_norm_grads", run_rms_norm_grads},
-               {"gelu", run_gelu},
-               {"gelu_back", run_gelu_back},
-               {"swiglu", run_swiglu},
-               {"swiglu_back", run_swiglu_back},
-               {"rotate", run_rotate},
-               {"rotate_back", run_rotate_back},
-               {"dropout", run_dropout},
-               {"adamw", run_adamw}};
+    const char *nan_from; /* which of A and B must not lose a NaN */
+} kernels[] = {{"widen", run_widen, ""},
+               {"narrow", run_narrow, "a"},
+               {"add", run_add, "ab"},
+               {"add in place", run_add_in_place, "b"},
+               {"mul", run_mul, "ab"},
+               {"scale", run_scale, "a"},
+               {"mul_add", run_mul_add, "ab"},
+               {"scale_add", run_scale_add, "a"},
+               {"max", run_max, ""},
+               {"sum", run_sum, "a"},
+               {"dot", run_dot, "ab"},
+               {"sum_squares", run_sum_squares, "a"},
+               {"exp_sum", run_exp_sum, "a"},
+               {"layer_norm", run_layer_norm, "ab"},
+               {"layer_norm_back", run_layer_norm_back, "ab"},
+               {"layer_norm_grads", run_layer_norm_grads, "ab"},
+               {"rms_norm", run_rms_norm, "ab"},
+               {"rms_norm_back", run_rms_norm_back, "ab"},
+               {"rms_norm_grads", run_rms_norm_grads, "ab"},
+               {"gelu", run_gelu, "a"},
+               {"gelu_back", run_gelu_back, "ab"},
+               {"swiglu", run_swiglu, "ab"},
+               {"swiglu_back", run_swiglu_back, "ab"},
+               {"rotate", run_rotate, "ab"},
+               {"rotate_back", run_rotate_back, "ab"},
+               {"dropout", run_dropout, "a"},
+               {"adamw", run_adamw, "a"}};
 
 static void check_equal(const struct wh_vec *v, size_t k, size_t n, int kind) {
     static struct rows want, got;
@@ -179,6 +180,26 @@ static void outputs_end_at_n(void **state) {
                                 (ROW - begin[o] - used) * sizeof(float));
         }
     }
+}
+
+static bool has_nan(const struct rows *r) {
+    bool found = isnan(r->value[0]) || isnan(r->sum);
+    for (size_t o = 0; o < OUTPUTS; o++)
+        for (size_t i = 0; i < ROW; i++) found = found || isnan(r->out[o][i]);
+    for (size_t i = 0; i < ROW; i++) found = found || isnan(wh_bf16_to_f32(r->half[i]));
+    return found;
+}
+
+static void nan_is_never_lost(void **state) {
+    (void)state;
+    static struct rows rows, *r = &rows;
+    for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
+        for (const char *input = kernels[k].nan_from; *input; input++) {
+            fill(r, 0);
+            *(*input == 'a' ? A + 2 : B + 2) = NAN;
+            kernels[k].run(wh_vec_select(NULL), r, 20);
+            if (!has_nan(r)) fail_msg("%s lost the NaN of input %c", kernels[k].name, *input);
+        }
 }
 
 static void select_knows_names(void **state) {
@@ -413,19 +434,13 @@ static void adamw_is_right(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_give_equal_bits),
-        cmocka_unit_test(outputs_end_at_n),
-        cmocka_unit_test(select_knows_names),
-        cmocka_unit_test(bf16_as_in_dtype),
-        cmocka_unit_test(activations_are_right),
-        cmocka_unit_test(activations_far_out),
-        cmocka_unit_test(exp_sum_is_right),
-        cmocka_unit_test(reductions_are_right),
-        cmocka_unit_test(reductions_keep_their_order),
-        cmocka_unit_test(layer_norm_is_right),
-        cmocka_unit_test(rms_norm_is_right),
-        cmocka_unit_test(rotate_turns_and_back),
-        cmocka_unit_test(dropout_is_the_counter_rng),
+        cmocka_unit_test(tables_give_equal_bits), cmocka_unit_test(outputs_end_at_n),
+        cmocka_unit_test(nan_is_never_lost),      cmocka_unit_test(select_knows_names),
+        cmocka_unit_test(bf16_as_in_dtype),       cmocka_unit_test(activations_are_right),
+        cmocka_unit_test(activations_far_out),    cmocka_unit_test(exp_sum_is_right),
+        cmocka_unit_test(reductions_are_right),   cmocka_unit_test(reductions_keep_their_order),
+        cmocka_unit_test(layer_norm_is_right),    cmocka_unit_test(rms_norm_is_right),
+        cmocka_unit_test(rotate_turns_and_back),  cmocka_unit_test(dropout_is_the_counter_rng),
         cmocka_unit_test(adamw_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
