@@ -5,16 +5,15 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-/* The model that `model.config` names. */
 static void read_model(struct wh_config *c, struct wh_faults *faults) {
-    wh_faults_add(faults, c->file_name, 0, "model.config: this build reads no config.json; write model.model_config");
+    wh_faults_add(faults, c->file_name, 0, "this build reads no config.json; write the sizes into model.model_config");
 }
 
 static enum wh_status check(const char *text, size_t bytes, const char *path, const struct wh_option_list *sets,
                             struct wh_config *out) {
     struct wh_faults faults = {0};
     wh_config_parse(text, bytes, path, sets->item, sets->count, out, &faults);
-    if (*out->model.config) read_model(out, &faults);
+    if (wh_config_wants_model(out)) read_model(out, &faults);
     wh_config_check(out, &faults);
     return wh_faults_status(&faults, WH_CONFIG);
 }

@@ -139,10 +139,14 @@ static bool check_batch(struct check *x) {
 
 /* --- model --- */
 
-bool wh_config_has_sizes(const struct wh_config *c) {
+static bool has_sizes(const struct wh_config *c) {
     for (int k = WH_KEY_MODEL_TYPE; k <= WH_KEY_DROP_RESID; k++)
         if (given(c, (enum wh_config_key)k)) return true;
     return false;
+}
+
+bool wh_config_wants_model(const struct wh_config *c) {
+    return *c->model.config || (*c->model.init_from && !has_sizes(c));
 }
 
 /* Writes the family's value back, so that the effective configuration shows it. */
@@ -269,11 +273,14 @@ static bool model_from_keys(struct check *x) {
 static bool check_model(struct check *x) {
     struct wh_config *c = x->c;
     size_t faults_before = x->faults->count;
-    if (wh_config_has_sizes(c) && (*c->model.config || c->arch_given)) {
+    if (has_sizes(c) && (*c->model.config || c->arch_given)) {
         fault(x, WH_KEY_MODEL_CONFIG, "the model is given twice, as a file and as model.model_config; leave one out");
         return false;
     }
-    if (*c->model.config && !c->arch_given) return false; /* its reader has told why */
+    if (wh_config_wants_model(c) && !c->arch_given) { /* its reader has told why */
+        if (x->faults->count == 0) fault(x, WH_KEY_MODEL_CONFIG, "the model was not read");
+        return false;
+    }
     if (!c->arch_given && !model_from_keys(x)) return false;
     wh_model_check(&c->arch, x->faults);
     if (!faulty(c, WH_KEY_SEQUENCE) && c->tokens.sequence_length > c->arch.max_position)

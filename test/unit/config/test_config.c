@@ -373,12 +373,18 @@ static void model_from_outside(void **state) {
     m.V = 300, m.C = 16, m.L = 1, m.H = m.Hkv = 2, m.D = 8, m.F = 64, m.max_position = 64;
     wh_config_parse(text, strlen(text), "run.yaml", NULL, 0, &c, &f);
     assert_string_equal(c.model.config, "config.json");
+    assert_true(wh_config_wants_model(&c));
     wh_config_set_model(&c, &m);
     wh_config_check(&c, &f);
     assert_int_equal(f.count, 0);
     assert_int_equal(c.arch.V, 300);
     assert_int_equal(c.grain.tensor, 2);
     assert_int_equal(c.grain.data, 2);
+    wh_config_free(&c);
+    expect_faults(text, "", "run.yaml:1: the model was not read");
+    expect_faults(text, "model.config=null|model.init_from=folder", "run.yaml: the model was not read");
+    load_good(small, "model.init_from=folder", &c);
+    assert_false(wh_config_wants_model(&c));
     wh_config_free(&c);
 }
 
