@@ -1,6 +1,6 @@
 #include "arch/model.h"
+#include "base/elementary.h"
 
-#include <math.h>
 #include <string.h>
 
 static const char *const family_names[WH_FAMILY_COUNT] = {"gpt2", "llama", "qwen2"};
@@ -38,10 +38,12 @@ void wh_model_check(const struct wh_model *m, struct wh_faults *faults) {
         wh_faults_add(faults, NULL, 0, "model: head_dim must be at least 1 (hidden_size %u / num_attention_heads %u)",
                       m->C, m->H);
     if (m->Hkv && m->H % m->Hkv)
-        wh_faults_add(faults, NULL, 0, "model: num_attention_heads %u is not a multiple of num_key_value_heads %u", m->H,
-                      m->Hkv);
+        wh_faults_add(faults, NULL, 0, "model: num_attention_heads %u is not a multiple of num_key_value_heads %u",
+                      m->H, m->Hkv);
     if (!m->learned_positions && m->D % 2)
         wh_faults_add(faults, NULL, 0, "model: head_dim %u must be even for rotary embedding", m->D);
+    if (m->gated && m->linear_bias)
+        wh_faults_add(faults, NULL, 0, "model: biases in a gated feed-forward (mlp_bias) are not supported");
     if (!(m->norm_eps > 0.0f)) wh_faults_add(faults, NULL, 0, "model: norm epsilon must be above 0");
     if (!m->learned_positions && !(m->rope.theta > 0.0))
         wh_faults_add(faults, NULL, 0, "model: rope_theta must be above 0");
@@ -57,13 +59,13 @@ static double llama3_scaled(const struct wh_rope *r, double frequency) {
     double low = r->original_max_position / r->low_freq_factor, high = r->original_max_position / r->high_freq_factor;
     if (wavelength > low) return frequency / r->factor;
     if (wavelength < high) return frequency;
-    double smooth = (r->original_max_position / wavelength - r->low_freq_factor) /
-                    (r->high_freq_factor - r->low_freq_factor);
+    double smooth =
+        (r->original_max_position / wavelength - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
     return (1.0 - smooth) * frequency / r->factor + smooth * frequency;
 }
 
 double wh_rope_inverse_frequency(const struct wh_rope *rope, uint32_t D, uint32_t i) {
-    double frequency = 1.0 / pow(rope->theta, 2.0 * i / D);
+    double frequency = 1.0 / wh_pow(rope->theta, 2.0 * i / D);
     switch (rope->kind) {
     case WH_ROPE_LINEAR: return frequency / rope->factor;
     case WH_ROPE_LLAMA3: return llama3_scaled(rope, frequency);

@@ -20,23 +20,23 @@ enum wh_rope_kind { WH_ROPE_PLAIN, WH_ROPE_LINEAR, WH_ROPE_LLAMA3 };
 struct wh_rope {
     double theta;
     enum wh_rope_kind kind;
-    double factor;                                    /* linear, llama3 */
-    double low_freq_factor, high_freq_factor;         /* llama3 */
-    uint32_t original_max_position;                   /* llama3 */
+    double factor;                            /* linear, llama3 */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    uint32_t original_max_position;           /* llama3 */
 };
 
 struct wh_model {
     enum wh_family family;
     uint32_t V, C, L, H, Hkv, D, F;
-    uint32_t max_position;   /* longest sequence */
-    bool layer_norm;         /* LayerNorm with gain and bias; else RMSNorm with gain */
-    bool learned_positions;  /* position table; else rotary embedding */
-    bool gated;              /* down(silu(gate(x)) * up(x)); else down(gelu_tanh(up(x))) */
-    bool qkv_bias;           /* biases on q, k, v */
-    bool linear_bias;        /* biases on attention output and feed-forward */
-    bool tied;               /* head shares the token embedding */
+    uint32_t max_position;  /* longest sequence */
+    bool layer_norm;        /* LayerNorm with gain and bias; else RMSNorm with gain */
+    bool learned_positions; /* position table; else rotary embedding */
+    bool gated;             /* down(silu(gate(x)) * up(x)); else down(gelu_tanh(up(x))) */
+    bool qkv_bias;          /* biases on q, k, v */
+    bool linear_bias;       /* biases on attention output and feed-forward */
+    bool tied;              /* head shares the token embedding */
     float norm_eps;
-    float init_std;          /* of the normal initial weights; residual outputs get init_std / sqrt(2L) */
+    float init_std; /* of the normal initial weights; residual outputs get init_std / sqrt(2L) */
     struct wh_rope rope;
     float dropout_embed, dropout_attention, dropout_residual;
 };

@@ -35,8 +35,13 @@ static void fill_rows(const struct wh_model *m, struct row rows[WH_P_COUNT]) {
 
 static void append(struct wh_params *p, const struct row *r, int layer) {
     struct wh_param *q = &p->list[p->count++];
-    *q = (struct wh_param){.id = r->id, .layer = layer, .rows = r->rows, .cols = r->cols, .cut = r->cut,
-                           .decay = r->decay, .init = r->init};
+    *q = (struct wh_param){.id = r->id,
+                           .layer = layer,
+                           .rows = r->rows,
+                           .cols = r->cols,
+                           .cut = r->cut,
+                           .decay = r->decay,
+                           .init = r->init};
     q->elems = r->rows * (r->cols ? r->cols : 1);
     if (layer >= 0) snprintf(q->name, sizeof q->name, "layer.%d.%s", layer, r->name);
     else snprintf(q->name, sizeof q->name, "%s", r->name);

@@ -17,7 +17,9 @@ static const struct {
 #undef X
 };
 
-struct wh_error *wh_error(void) { return &record; }
+struct wh_error *wh_error(void) {
+    return &record;
+}
 
 static void format_cut(char *out, size_t bytes, const char *format, va_list args) {
     int n = vsnprintf(out, bytes, format, args);

@@ -58,10 +58,10 @@ int wh_status_exit_code(enum wh_status code);
     } while (0)
 
 /* For functions that must undo something: sets the local `status` and jumps to the label named for what it undoes. */
-#define WH_TRY_GOTO(call, label)              \
-    do {                                      \
-        status = (call);                      \
-        if (status != WH_OK) goto label;      \
+#define WH_TRY_GOTO(call, label)         \
+    do {                                 \
+        status = (call);                 \
+        if (status != WH_OK) goto label; \
     } while (0)
 
 /* We are wrong: prints the claim and aborts. Always on outside kernels. */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-uint64_t wh_clock_ns(void);      /* monotonic */
-double wh_clock_unix_s(void);    /* seconds since 1970 */
+uint64_t wh_clock_ns(void);   /* monotonic */
+double wh_clock_unix_s(void); /* seconds since 1970 */
 
 #endif

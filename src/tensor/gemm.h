@@ -58,7 +58,8 @@ struct wh_gemm {
     size_t part_count;
     bool accumulate; /* the first grain's chain starts from C, which is fp32; the others from +0 */
 
-    /* Epilogue, in this order, each step rounded to fp32: + bias[j]; store to `pre`; activation; residual[i][j] + it. */
+    /* Epilogue, in this order, each step rounded to fp32: + bias[j]; store to `pre`; activation; residual[i][j] + it.
+     */
     const void *bias; /* [n] or NULL */
     enum wh_dtype bias_dtype;
     struct wh_gemm_out pre; /* data NULL: not wanted. The value before the activation, for the backward pass */
@@ -70,11 +71,17 @@ struct wh_gemm {
  * (wh_tree_depth of the grain count). A constant: independent of m, n, k. */
 size_t wh_gemm_workspace_bytes(int threads, unsigned grain_depth);
 
+/* A set of kernels: "reference" (plain C), "avx2", "avx512". All give equal bits. The best that this processor can run,
+ * or the named one: NULL if it can't run here or doesn't exist. */
+struct wh_gemm_kernel;
+const struct wh_gemm_kernel *wh_gemm_select(const char *name);
+
 /* Threads and workspace for the products of one process; fill once, keep for the job. */
 struct wh_gemm_pool {
     int threads;
     unsigned grain_depth;
     void *workspace; /* cache-line aligned, borrowed; wh_gemm_workspace_bytes(threads, grain_depth) */
+    const struct wh_gemm_kernel *kernel; /* NULL: the best */
 };
 
 /* Runs one product. Asserts on impossible arguments (a bug of ours): see the fields above. */

@@ -1,0 +1,94 @@
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "run/train.h"
+
+struct args {
+    struct wh_cli_common common;
+    const char *config, *out;
+    bool resume, resume_if_present;
+    struct wh_option_list sets;
+    const char *threads, *seed;
+};
+
+static const struct wh_option options[] = {
+    {"RUN.yaml", 0, WH_OPTION_REQUIRED, offsetof(struct args, config), NULL, "run configuration; `wanhe config keys`"},
+    {"set", 's', WH_OPTION_LIST, offsetof(struct args, sets), "KEY=VALUE", "override one key; may be repeated"},
+    {"out", 'o', WH_OPTION_TEXT, offsetof(struct args, out), "DIR", "run folder (default: runs/NAME of general.run)"},
+    {"resume", 0, WH_OPTION_FLAG, offsetof(struct args, resume), NULL, "go on from the newest complete checkpoint"},
+    {"resume-if-present", 0, WH_OPTION_FLAG, offsetof(struct args, resume_if_present), NULL,
+     "go on if there is a checkpoint, else start: for restart loops"},
+    {"threads", 't', WH_OPTION_TEXT, offsetof(struct args, threads), "N", "same as --set threads=N"},
+    {"seed", 0, WH_OPTION_TEXT, offsetof(struct args, seed), "N", "same as --set general.seed=N"},
+    WH_CLI_COMMON(struct args),
+    {0}};
+
+static void say(void *context, const char *text) {
+    (void)context;
+    wh_cli_say("%s", text);
+}
+
+static void add_set(struct args *a, char *room, size_t bytes, const char *key, const char *value) {
+    if (!value || a->sets.count >= WH_OPTION_LIST_MAX) return;
+    snprintf(room, bytes, "%s=%s", key, value);
+    a->sets.item[a->sets.count++] = room;
+}
+
+static void report(const struct wh_config *c, const struct wh_train_summary *s, const char *out) {
+    if (!wh_cli_json()) {
+        wh_cli_say("%llu steps in %.1f s, %.0f tokens/s, %.1f%% of the multiply-add peak, peak memory %.0f MiB; run folder %s",
+                   (unsigned long long)(s->steps - s->first_step), s->seconds, s->tokens_per_s, 100.0 * s->mfu,
+                   (double)s->peak_bytes / 0x1p20, out);
+        return;
+    }
+    json_t *o = wh_cli_json_new("train");
+    json_object_set_new(o, "run", json_string(c->general.run));
+    json_object_set_new(o, "folder", json_string(out));
+    json_object_set_new(o, "first_step", json_integer((json_int_t)s->first_step));
+    json_object_set_new(o, "steps", json_integer((json_int_t)s->steps));
+    json_object_set_new(o, "loss", s->loss == s->loss ? json_real(s->loss) : json_null());
+    json_object_set_new(o, "valid_loss", s->valid_loss == s->valid_loss ? json_real(s->valid_loss) : json_null());
+    json_object_set_new(o, "tokens_per_s", json_real(s->tokens_per_s));
+    json_object_set_new(o, "peak_gflops", json_real(s->peak_gflops));
+    json_object_set_new(o, "mfu", json_real(s->mfu));
+    json_object_set_new(o, "peak_resident_bytes", json_integer((json_int_t)s->peak_bytes));
+    json_object_set_new(o, "seconds", json_real(s->seconds));
+    wh_cli_json_print(o);
+}
+
+static enum wh_status train(struct args *a, int *signal_number) {
+    struct wh_config c;
+    struct wh_train_summary summary = {0};
+    struct wh_text folder = {0};
+    char threads[64], seed[64];
+    add_set(a, threads, sizeof threads, "threads", a->threads);
+    add_set(a, seed, sizeof seed, "general.seed", a->seed);
+    if (a->resume && a->resume_if_present) return WH_FAIL(WH_USAGE, "--resume and --resume-if-present exclude each other");
+    WH_TRY(wh_cli_config_load(a->config, &a->sets, &c));
+    if (a->out) wh_text_add(&folder, "%s", a->out);
+    else wh_text_add(&folder, "runs/%s", c.general.run);
+    const struct wh_train_options o = {.out = folder.data,
+                                       .start = a->resume              ? WH_TRAIN_RESUME
+                                                : a->resume_if_present ? WH_TRAIN_RESUME_IF_PRESENT
+                                                                       : WH_TRAIN_FRESH,
+                                       .say = say,
+                                       .progress = say};
+    enum wh_status status = wh_train_run(&c, &o, &summary);
+    if (status == WH_OK || status == WH_RETRY) report(&c, &summary, folder.data);
+    *signal_number = summary.stopped_by;
+    wh_text_fini(&folder);
+    wh_config_free(&c);
+    return status;
+}
+
+int wh_cmd_train(int argc, char **argv) {
+    struct args args = {0};
+    int code, stopped_by = 0;
+    if (!wh_cli_begin("train", "Trains the model that a run configuration describes.", options, argc, argv, &args,
+                      &args.common, &code))
+        return code;
+    code = wh_cli_end(train(&args, &stopped_by));
+    return stopped_by == SIGINT ? 128 + SIGINT : code;
+}

@@ -1,0 +1,36 @@
+/* Gradients of parameters under the contract: chains over the tokens of a group, joined by the canonical tree
+ * (sched/gradsum.h). Buffer 0 of a sum is the tensor's place in net->grads (in a bf16-gradient run with several calls: an
+ * fp32 buffer that wh_gradient_finish rounds); buffers 1.. are net->pending. */
+#ifndef WH_MODEL_GRADIENT_H
+#define WH_MODEL_GRADIENT_H
+
+#include "model/net.h"
+
+/* fp32 elements of net->pending; fills net->pending_offset if it isn't NULL. */
+size_t wh_gradient_pending_elems(const struct wh_net *net, size_t *pending_offset);
+
+/* dW [rows, cols] of tensor `first` and those joined to it, for the tokens of `piece`: dy [n, rows], x [n, cols], both in
+ * the compute dtype unless dy_dtype says otherwise. */
+void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint32_t piece,
+                        const struct wh_param *first, const void *dy, enum wh_dtype dy_dtype, size_t dy_ld,
+                        const void *x, size_t x_ld);
+
+/* One or two vectors whose gradient is a sum over token rows: `row` adds token row `r` to acc[0..width). */
+typedef void wh_gradient_row_fn(const void *context, size_t r, float *acc, float *scratch);
+void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_param *first,
+                         const struct wh_param *second, wh_gradient_row_fn *row, const void *context);
+
+/* Column sums of dy [n, width] (leading dimension ld): the gradient of a bias. `first` NULL: no such bias. */
+void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param *first, const void *dy, size_t ld);
+
+/* Rounds what is still in fp32 (bf16 gradients only). */
+void wh_gradient_finish(struct wh_net *net);
+
+/* Elements of a tensor and of those joined to it. */
+size_t wh_gradient_group_rows(const struct wh_net *net, const struct wh_param *first);
+
+/* Stores `n` fp32 values as gradient elements from `offset`; add: onto what is there (scratch holds n floats). */
+void wh_gradient_store(struct wh_net *net, size_t offset, const float *values, size_t n);
+void wh_gradient_add(struct wh_net *net, size_t offset, const float *values, size_t n, float *scratch);
+
+#endif

@@ -1,0 +1,58 @@
+/* Initial weights: normal values from the counter-based generator, a function of (seed, tensor, element) alone, so that
+ * any rank can make any part of any tensor. The tensor's place in the parameter table is its stream. */
+#include <math.h>
+#include <string.h>
+
+#include "model/net.h"
+#include "base/elementary.h"
+
+/* Box and Muller, both halves: elements 2i and 2i+1 come from words 2i and 2i+1. log and cos are SLEEF's reproducible
+ * variants in double; the result is rounded once. */
+static void fill_normal(float *out, size_t elems, const struct wh_rng *r, double std, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t block = 0; block < (elems + 3) / 4; block++) {
+        uint32_t words[4];
+        wh_rng_block(r, block, words);
+        for (size_t pair = 0; pair < 2; pair++) {
+            double u = ((double)words[2 * pair] + 0.5) * 0x1p-32, turn = (double)words[2 * pair + 1] * 0x1p-32;
+            double radius = std * sqrt(-2.0 * wh_log(u)), angle = 6.283185307179586477 * turn;
+            size_t i = 4 * block + 2 * pair;
+            if (i < elems) out[i] = (float)(radius * wh_cos(angle));
+            if (i + 1 < elems) out[i + 1] = (float)(radius * wh_sin(angle));
+        }
+    }
+}
+
+static void fill(float *out, size_t elems, float value) {
+    for (size_t i = 0; i < elems; i++) out[i] = value;
+}
+
+void wh_net_init_weights(struct wh_net *net, uint64_t seed) {
+    const struct wh_params *params = net->shape.params;
+    const struct wh_model *m = net->shape.model;
+    WH_ASSERT(net->master != NULL);
+    for (size_t i = 0; i < params->count; i++) {
+        const struct wh_param *p = &params->list[i];
+        struct wh_rng r = wh_rng_stream(seed, WH_RNG_INIT, 0, (uint32_t)i);
+        double std = m->init_std;
+        float *out = net->master + p->offset;
+        switch (p->init) {
+        case WH_INIT_NORMAL: fill_normal(out, p->elems, &r, std, net->shape.threads); break;
+        case WH_INIT_RESIDUAL: fill_normal(out, p->elems, &r, std / sqrt(2.0 * m->L), net->shape.threads); break;
+        case WH_INIT_ZEROS: fill(out, p->elems, 0.0f); break;
+        case WH_INIT_ONES: fill(out, p->elems, 1.0f); break;
+        }
+    }
+    if (net->adam_m) memset(net->adam_m, 0, params->buffer_elems * sizeof(float));
+    if (net->adam_v) memset(net->adam_v, 0, params->buffer_elems * sizeof(float));
+    wh_net_refresh_weights(net);
+}
+
+void wh_net_refresh_weights(struct wh_net *net) {
+    enum { CHUNK = 1 << 16 };
+    const size_t elems = net->shape.params->buffer_elems;
+    if (net->shape.dtype == WH_F32) return;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t at = 0; at < elems; at += CHUNK)
+        net->vec->narrow((uint16_t *)net->weights + at, net->master + at, elems - at < CHUNK ? elems - at : CHUNK);
+}

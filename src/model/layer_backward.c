@@ -1,0 +1,126 @@
+/* One transformer layer, backward; the mirror of layer_forward.c.
+ *
+ * dx enters as the gradient of x_out and leaves as that of x_in. Input gradients of column-cut matrices (qkv, up) are
+ * sums over channels that tensor parallelism splits: S slices (parts_qkv, parts_up); those of row-cut ones (o, down)
+ * are one chain over C. net->d_wide, d_norm and d_qkv are reused in the order written. */
+#include "model/gradient.h"
+#include "model/layer.h"
+#include "model/rows.h"
+
+/* dx [n, cols] = dy [n, rows] W for the matrix `id` and those joined to it. */
+static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t rows, enum wh_param_id weight,
+                           int layer, size_t cols, const struct wh_net_parts *parts, void *dx) {
+    const enum wh_dtype t = net->shape.dtype;
+    const struct wh_gemm g = {.m = n,
+                              .n = cols,
+                              .k = rows,
+                              .a = {dy, t, rows, false},
+                              .b = {wh_net_weight(net, weight, layer), t, cols, false},
+                              .c = {dx, t, cols},
+                              .parts = parts ? parts->list : NULL,
+                              .part_count = parts ? parts->count : 0};
+    wh_gemm_run(&g, &net->pool);
+}
+
+static void weight_gradient(struct wh_net *net, uint32_t piece, enum wh_param_id weight, int layer, const void *dy,
+                            size_t rows, const void *x, size_t cols) {
+    wh_gradient_matrix(net, &net->sum_matrix, piece, wh_net_param(net, weight, layer), dy, net->shape.dtype, rows, x,
+                       cols);
+}
+
+/* up (in place) from activation input to its gradient, given that of the output. */
+static void activate_back(struct wh_net *net, size_t n, void *up, const void *d_act) {
+    const size_t F = net->shape.model->F;
+    const bool gated = net->shape.model->gated;
+    const size_t width = gated ? 2 * F : F;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t t = 0; t < n; t++) {
+        float *scratch = wh_rows_scratch(net), *out = wh_rows_target(net, up, t * width, scratch);
+        const float *x = wh_rows_read(net, up, t * width, width, scratch);
+        const float *dy = wh_rows_read(net, d_act, t * F, F, scratch + width);
+        if (gated) net->vec->swiglu_back(out, out + F, dy, x, x + F, F);
+        else net->vec->gelu_back(out, dy, x, F);
+        wh_rows_done(net, up, t * width, width, out);
+    }
+}
+
+static void attention_back(struct wh_net *net, const struct wh_pass *pass, int layer, const struct wh_layer_acts *a,
+                           const void *d_attn, void *d_qkv) {
+    const struct wh_model *m = net->shape.model;
+    const size_t Hkv = m->Hkv, R = m->H / Hkv, D = m->D, q_width = m->H * D, width = q_width + 2 * Hkv * D;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t i = 0; i < pass->sequences * Hkv; i++) {
+        struct wh_attention job;
+        const size_t token = i / Hkv * pass->T, kv = i % Hkv;
+        wh_attention_fill(net, pass, layer, i / Hkv, kv, a, &job);
+        job.d_o = wh_rows_at(net, d_attn, token * q_width + kv * R * D), job.do_stride = q_width;
+        job.dq = wh_rows_at(net, d_qkv, token * width + kv * R * D), job.dq_stride = width;
+        job.dk = wh_rows_at(net, d_qkv, token * width + q_width + kv * D), job.dk_stride = width;
+        job.dv = wh_rows_at(net, d_qkv, token * width + q_width + (Hkv + kv) * D), job.dv_stride = width;
+        net->attention->backward(&job,
+                                 net->attention_scratch + (size_t)omp_get_thread_num() * net->attention_scratch_bytes);
+    }
+}
+
+static void rotate_back(struct wh_net *net, const struct wh_pass *pass, void *d_qkv) {
+    const struct wh_model *m = net->shape.model;
+    const size_t n = wh_pass_tokens(pass), D = m->D, half = D / 2, heads = m->H + m->Hkv, width = (heads + m->Hkv) * D;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t t = 0; t < n; t++) {
+        float *scratch = wh_rows_scratch(net), *row = wh_rows_target(net, d_qkv, t * width, scratch);
+        const size_t angle = t % pass->T * half;
+        wh_rows_read(net, d_qkv, t * width, heads * D, scratch);
+        for (size_t h = 0; h < heads; h++)
+            net->vec->rotate_back(row + h * D, net->rope_cos + angle, net->rope_sin + angle, half);
+        wh_rows_done(net, d_qkv, t * width, heads * D, row);
+    }
+}
+
+/* The gradient of a branch's output: dx itself, or dx through the branch's dropout (in d_norm). */
+static const void *branch_gradient(struct wh_net *net, const struct wh_pass *pass, int layer, enum wh_dropout_site site,
+                                   const void *dx) {
+    const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
+    if (!d.threshold) return dx;
+    wh_dropout_rows(net, pass, &d, net->d_norm, dx);
+    return net->d_norm;
+}
+
+static void feed_forward_back(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer,
+                              struct wh_layer_acts *a, void *dx) {
+    const struct wh_model *m = net->shape.model;
+    const size_t n = wh_pass_tokens(pass), C = m->C, F = m->F, width = m->gated ? 2 * F : F;
+    const enum wh_param_id up = m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP;
+    const void *dy = branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx);
+
+    weight_gradient(net, piece, WH_P_MLP_DOWN, layer, dy, C, a->act, F);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_DOWN_BIAS, layer), dy, C);
+    input_gradient(net, n, dy, C, WH_P_MLP_DOWN, layer, F, NULL, net->d_wide);
+    activate_back(net, n, a->up, net->d_wide); /* a->up now holds its own gradient */
+    weight_gradient(net, piece, up, layer, a->up, width, a->norm2, C);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_UP_BIAS, layer), a->up, width);
+    input_gradient(net, n, a->up, width, up, layer, C, &net->parts_up, net->d_norm);
+    wh_norm_backward(net, piece, n, a->x_mid, a->norm2_stats, net->d_norm, WH_P_MLP_NORM_GAIN, layer, true, dx);
+}
+
+static void attention_branch_back(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer,
+                                  const void *x_in, struct wh_layer_acts *a, void *dx) {
+    const struct wh_model *m = net->shape.model;
+    const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
+    const void *dy = branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx);
+
+    weight_gradient(net, piece, WH_P_ATTN_O, layer, dy, C, a->attn, q);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_O_BIAS, layer), dy, C);
+    input_gradient(net, n, dy, C, WH_P_ATTN_O, layer, q, NULL, net->d_wide);
+    attention_back(net, pass, layer, a, net->d_wide, net->d_qkv);
+    if (!m->learned_positions) rotate_back(net, pass, net->d_qkv);
+    weight_gradient(net, piece, WH_P_ATTN_Q, layer, net->d_qkv, width, a->norm1, C);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_Q_BIAS, layer), net->d_qkv, width);
+    input_gradient(net, n, net->d_qkv, width, WH_P_ATTN_Q, layer, C, &net->parts_qkv, net->d_norm);
+    wh_norm_backward(net, piece, n, x_in, a->norm1_stats, net->d_norm, WH_P_ATTN_NORM_GAIN, layer, true, dx);
+}
+
+void wh_layer_backward(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer, const void *x_in,
+                       struct wh_layer_acts *a, void *dx) {
+    feed_forward_back(net, pass, piece, layer, a, dx);
+    attention_branch_back(net, pass, piece, layer, x_in, a, dx);
+}

@@ -1,0 +1,253 @@
+/* Where everything lies: one function over an arena, run once to measure and once to place. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/tree.h"
+#include "model/gradient.h"
+#include "model/net.h"
+#include "model/rope.h"
+#include "os/memory.h"
+
+enum { LOGITS_BYTES_MAX = 112 << 20 }; /* a block of logits: big enough for the GEMM, small beside the states */
+
+static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t qkv_width(const struct wh_model *m) { return ((size_t)m->H + 2 * (size_t)m->Hkv) * m->D; }
+static size_t up_width(const struct wh_model *m) { return (size_t)m->F * (m->gated ? 2 : 1); }
+
+/* Tokens per block of logits: whole sequences, or an even part of one (whole ones if chunks must stay together). */
+static uint32_t choose_loss_block(const struct wh_net_shape *s) {
+    uint32_t T = s->T, n = s->micro_batch * T;
+    uint64_t fit = (uint64_t)LOGITS_BYTES_MAX / ((uint64_t)s->model->V * sizeof(float));
+    uint32_t wanted = s->loss_block_tokens ? s->loss_block_tokens : fit < 1 ? 1 : fit > n ? n : (uint32_t)fit;
+    if (wanted >= n) return n;
+    if (wanted >= T || s->grain.sequence > 1) return wanted / T ? wanted / T * T : T;
+    uint32_t parts = (T + wanted - 1) / wanted;
+    return (T + parts - 1) / parts;
+}
+
+static void *take(struct wh_arena *a, enum wh_row row, size_t count, size_t elem_bytes) {
+    WH_ASSERT(elem_bytes == 0 || count <= SIZE_MAX / 2 / elem_bytes);
+    return wh_arena_take(a, row, count * elem_bytes);
+}
+
+/* Activations of one layer; `kept` says which set of buffers stays for the backward pass. */
+static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
+    const struct wh_model *m = net->shape.model;
+    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    acts->norm1_stats = take(a, row, n * 2, sizeof(float));
+    acts->qkv = take(a, row, n * qkv_width(m), e);
+    acts->attn_stats = take(a, row, n * m->H * 2, sizeof(float));
+    acts->attn = take(a, row, n * m->H * m->D, e);
+    acts->x_mid = take(a, row, n * m->C, e);
+    acts->norm2_stats = take(a, row, n * 2, sizeof(float));
+    acts->up = take(a, row, n * up_width(m), e);
+}
+
+/* What selective recompute drops. */
+static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
+    const struct wh_model *m = net->shape.model;
+    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    acts->norm1 = take(a, row, n * m->C, e);
+    acts->norm2 = take(a, row, n * m->C, e);
+    acts->act = take(a, row, n * m->F, e);
+}
+
+static void place_activations(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_model *m = net->shape.model;
+    enum wh_keep keep = net->shape.train ? net->shape.keep : WH_KEEP_INPUTS;
+    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    struct wh_layer_acts shared = {0};
+    if (keep == WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_RECOMPUTE, &shared);
+    if (keep != WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_RECOMPUTE, &shared);
+    for (uint32_t l = 0; l <= m->L; l++) /* forward only: two take turns */
+        net->x[l] = net->shape.train || l < 2 ? take(a, WH_ROW_ACTIVATIONS, n * m->C, e) : net->x[l - 2];
+    for (uint32_t l = 0; l < m->L; l++) {
+        net->acts[l] = shared;
+        if (keep != WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);
+        if (keep == WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);
+    }
+    net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
+    net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
+    net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V, sizeof(float));
+    net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
+}
+
+static void place_states(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    size_t elems = s->params->buffer_elems;
+    net->weights = take(a, WH_ROW_WEIGHTS, elems, wh_dtype_bytes(s->dtype));
+    net->master = net->weights;
+    if (s->dtype != WH_F32) net->master = s->train ? take(a, WH_ROW_MASTER, elems, sizeof(float)) : NULL;
+    if (!s->train) return;
+    net->grads = take(a, WH_ROW_GRADS, elems, wh_dtype_bytes(s->grad_dtype));
+    net->adam_m = take(a, WH_ROW_ADAM_M, elems, sizeof(float));
+    net->adam_v = take(a, WH_ROW_ADAM_V, elems, sizeof(float));
+    net->pending = take(a, WH_ROW_GRADS_PENDING, wh_gradient_pending_elems(net, NULL), sizeof(float));
+}
+
+static void place_backward(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_model *m = net->shape.model;
+    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    size_t tokens = (size_t)net->shape.global_batch * net->shape.T;
+    if (!net->shape.train) return;
+    net->dx = take(a, WH_ROW_BACKWARD, tokens * m->C, e);
+    net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, e);
+    net->d_wide = take(a, WH_ROW_BACKWARD, n * max2(m->F, max2((size_t)m->H * m->D, m->C)), e);
+    net->d_qkv = take(a, WH_ROW_BACKWARD, n * qkv_width(m), e);
+    net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
+    net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));
+}
+
+static void place_scratch(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_model *m = net->shape.model;
+    const struct wh_net_shape *s = &net->shape;
+    size_t widest = max2(up_width(m), max2(qkv_width(m), max2(2 * (size_t)m->C, m->F))), threads = (size_t)s->threads;
+    size_t half = m->D / 2;
+    if (!m->learned_positions) {
+        net->rope_cos = take(a, WH_ROW_TABLES, s->T * half, sizeof(float));
+        net->rope_sin = take(a, WH_ROW_TABLES, s->T * half, sizeof(float));
+    }
+    size_t tree_rows = wh_tree_depth(s->grain.data * s->grain.sequence) + 2; /* see embed.c */
+    net->row_scratch_elems = (max2(3 * widest, tree_rows * m->C) + 15) / 16 * 16;
+    net->row_scratch = take(a, WH_ROW_SCRATCH, threads * net->row_scratch_elems, sizeof(float));
+    net->attention_scratch_bytes = (wh_attention_scratch_bytes(s->T, m->D, s->grain.sequence) + 63) / 64 * 64;
+    net->attention_scratch = take(a, WH_ROW_SCRATCH, threads, net->attention_scratch_bytes);
+    unsigned depth = wh_tree_depth(max2(s->grain.tensor, s->train ? net->sum_matrix.plan.leaves_max : 1));
+    net->pool.workspace = take(a, WH_ROW_SCRATCH, 1, wh_gemm_workspace_bytes(s->threads, depth));
+    net->pool.grain_depth = depth;
+    if (s->train) net->leaf_scratch = take(a, WH_ROW_SCRATCH, net->sum_vector.plan.leaves_max * widest, sizeof(float));
+}
+
+static void place(struct wh_net *net, struct wh_arena *a) {
+    place_states(net, a);
+    place_activations(net, a);
+    place_backward(net, a);
+    place_scratch(net, a);
+}
+
+/* Slices of a sum over `n` channels that lie at `begin` in each of `pieces` blocks of the GEMM's k: slice s takes its
+ * share of each block (q, k, v; gate, up) before slice s + 1 begins. Empty slices are left out. */
+static enum wh_status new_parts(uint32_t slices, const size_t *blocks, size_t block_count, struct wh_net_parts *out) {
+    out->list = calloc((size_t)slices * block_count, sizeof *out->list);
+    if (!out->list) return WH_FAIL(WH_NOMEM, "no memory for %u slices", slices);
+    for (uint32_t s = 0; s < slices; s++) {
+        size_t at = 0, before = out->count;
+        for (size_t b = 0; b < block_count; at += blocks[b++]) {
+            struct wh_range r = wh_grain_slice(blocks[b], slices, s);
+            if (r.begin == r.end) continue;
+            out->list[out->count++] =
+                (struct wh_gemm_part){.begin = (uint32_t)(at + r.begin), .length = (uint32_t)(r.end - r.begin)};
+        }
+        if (out->count > before) out->list[out->count - 1].ends_grain = true;
+    }
+    return WH_OK;
+}
+
+static enum wh_status new_all_parts(struct wh_net *net) {
+    const struct wh_model *m = net->shape.model;
+    const uint32_t S = net->shape.grain.tensor;
+    const size_t q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
+    WH_TRY(new_parts(S, (size_t[]){q}, 1, &net->parts_o));
+    WH_TRY(new_parts(S, (size_t[]){F}, 1, &net->parts_down));
+    WH_TRY(new_parts(S, (size_t[]){q, kv, kv}, 3, &net->parts_qkv));
+    WH_TRY(new_parts(S, (size_t[]){F, F}, m->gated ? 2 : 1, &net->parts_up));
+    return new_parts(S, (size_t[]){m->V}, 1, &net->parts_vocab);
+}
+
+static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens,
+                               struct wh_net_sums *out) {
+    const struct wh_sum_shape shape = {.sequences = s->global_batch,
+                                       .positions = s->T,
+                                       .groups = s->grain.data,
+                                       .chunks = chunks,
+                                       .piece_tokens = piece_tokens,
+                                       .span_tokens = s->micro_batch * s->T};
+    WH_TRY(wh_sum_plan_new(&shape, &out->plan));
+    out->parts = calloc(out->plan.part_count, sizeof *out->parts);
+    if (!out->parts) return WH_FAIL(WH_NOMEM, "no memory for a plan of %u parts", out->plan.part_count);
+    for (uint32_t i = 0; i < out->plan.part_count; i++) {
+        const struct wh_sum_part *p = &out->plan.parts[i];
+        out->parts[i] = (struct wh_gemm_part){p->begin, p->length, p->ends_leaf};
+    }
+    return WH_OK;
+}
+
+static enum wh_status new_tables(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const struct wh_model *m = s->model;
+    net->param = calloc((size_t)(m->L + 1) * WH_P_COUNT, sizeof *net->param);
+    net->x = calloc(m->L + 1, sizeof *net->x);
+    net->acts = calloc(m->L, sizeof *net->acts);
+    net->pending_offset = calloc(s->params->count, sizeof *net->pending_offset);
+    if (!net->param || !net->x || !net->acts || !net->pending_offset)
+        return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", m->L);
+    for (size_t i = 0; i < s->params->count; i++) {
+        const struct wh_param *p = &s->params->list[i];
+        net->param[(p->layer < 0 ? (int)m->L : p->layer) * WH_P_COUNT + (int)p->id] = p;
+    }
+    net->loss_block = choose_loss_block(s);
+    WH_TRY(new_all_parts(net));
+    if (!s->train) return WH_OK;
+    WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, &net->sum_matrix));
+    WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, &net->sum_head));
+    return new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, &net->sum_vector);
+}
+
+static void free_sums(struct wh_net_sums *s) {
+    wh_sum_plan_free(&s->plan);
+    free(s->parts);
+}
+
+static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *net) {
+    *net = (struct wh_net){.shape = *shape, .pool.threads = shape->threads};
+    net->vec = wh_vec_select(shape->kernels);
+    net->attention = wh_attention_select(shape->kernels);
+    net->pool.kernel = wh_gemm_select(shape->kernels);
+    if (!net->vec || !net->attention || !net->pool.kernel)
+        return WH_FAIL(WH_CONFIG, "kernels '%s' can't run on this processor", shape->kernels ? shape->kernels : "auto");
+    net->attention_scale = (float)(1.0 / sqrt((double)shape->model->D));
+    WH_TRY(new_tables(net));
+    net->arena = wh_arena_measuring("job");
+    place(net, &net->arena);
+    return WH_OK;
+}
+
+enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *out) {
+    struct wh_net net;
+    enum wh_status status = measure(shape, &net);
+    if (status == WH_OK) *out = net.arena;
+    wh_net_free(&net);
+    return status;
+}
+
+enum wh_status wh_net_new(const struct wh_net_shape *shape, struct wh_net *out) {
+    struct wh_net net;
+    enum wh_status status;
+    WH_TRY_GOTO(measure(shape, &net), free_net);
+    WH_TRY_GOTO(wh_memory_reserve(net.arena.used_bytes, &net.memory), free_net);
+    net.memory_bytes = net.arena.used_bytes;
+    net.arena = wh_arena_over("job", net.memory, net.memory_bytes);
+    place(&net, &net.arena);
+    wh_arena_seal(&net.arena);
+    if (shape->train) wh_gradient_pending_elems(&net, net.pending_offset);
+    if (net.rope_cos) wh_rope_tables(shape->model, shape->T, net.rope_cos, net.rope_sin);
+    *out = net;
+    return WH_OK;
+free_net:
+    wh_net_free(&net);
+    return status;
+}
+
+void wh_net_free(struct wh_net *net) {
+    wh_memory_release(net->memory, net->memory_bytes);
+    free(net->param);
+    free(net->x);
+    free(net->acts);
+    free(net->pending_offset);
+    free(net->parts_o.list), free(net->parts_down.list), free(net->parts_qkv.list);
+    free(net->parts_up.list), free(net->parts_vocab.list);
+    free_sums(&net->sum_matrix), free_sums(&net->sum_head), free_sums(&net->sum_vector);
+    *net = (struct wh_net){0};
+}

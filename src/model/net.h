@@ -1,0 +1,173 @@
+/* One replica of a model in one process: its memory, and the training step of one micro-batch.
+ *
+ *     struct wh_net net;
+ *     WH_TRY(wh_net_new(&shape, &net));                  // measures, reserves, places; weights undefined
+ *     wh_net_init_weights(&net, seed);
+ *     for each step:
+ *         for each micro-batch i: wh_net_train(&net, i, &batch, 1.0f / valid_tokens, step);
+ *         loss = wh_net_finish(&net, &batch, step) / valid_tokens;         // net.grads are now those of the whole batch
+ *     wh_net_free(&net);
+ *
+ * Life of a micro-batch: embed.c -> layer_forward.c per layer -> head.c (loss and its gradient, by blocks of tokens) ->
+ * layer_backward.c per layer in reverse. Gradients of parameters go through gradient.c, which follows the sum plans of
+ * sched/gradsum.h, so that micro-batches, and later ranks, never change a bit.
+ *
+ * Memory: one arena for the job, laid out by one function (layout.c) that runs twice. The step allocates nothing.
+ * Threads: OpenMP inside each operation; results don't depend on their number. */
+#ifndef WH_MODEL_NET_H
+#define WH_MODEL_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arch/grain.h"
+#include "arch/params.h"
+#include "base/dtype.h"
+#include "ledger/arena.h"
+#include "sched/gradsum.h"
+#include "tensor/attention.h"
+#include "tensor/gemm.h"
+#include "tensor/vec.h"
+
+enum wh_keep { WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS }; /* recompute: none, selective, full */
+
+struct wh_net_shape {
+    const struct wh_model *model; /* borrowed, as params */
+    const struct wh_params *params;
+    struct wh_grain grain;
+    uint32_t T, micro_batch, global_batch; /* positions, sequences, sequences */
+    enum wh_dtype dtype;                   /* of weights and activations: fp32 or bf16 */
+    enum wh_dtype grad_dtype;              /* of net.grads: fp32, or bf16 rounded once from the fp32 sum */
+    enum wh_keep keep;
+    bool train;                 /* false: forward only, no gradients and optimizer states */
+    uint32_t loss_block_tokens; /* 0: chosen here */
+    int threads;
+    const char *kernels; /* NULL: best */
+    uint64_t seed;       /* of dropout */
+};
+
+/* Token ids and targets of a global batch, [sequences][T]; borrowed. */
+struct wh_net_batch {
+    const uint32_t *ids;
+    const int32_t *labels;          /* -1: not counted */
+    const uint32_t *document_start; /* first position of the document that each position lies in; NULL: 0 */
+};
+
+/* What one layer keeps of a micro-batch of n tokens. q, k and v of a token lie side by side, so do gate and up. */
+struct wh_layer_acts {
+    void *norm1;        /* [n, C] */
+    float *norm1_stats; /* [n, 2] mean, rstd (RMSNorm: rstd in the second) */
+    void *qkv;          /* [n, (H + 2 Hkv) D], rotated */
+    float *attn_stats;  /* [b, H, T, 2] */
+    void *attn;         /* [n, H D] */
+    void *x_mid;        /* [n, C] residual stream after attention */
+    void *norm2;        /* [n, C] */
+    float *norm2_stats;
+    void *up;  /* [n, F] or [n, 2F]: before the activation */
+    void *act; /* [n, F] */
+};
+
+/* A sum over channels cut into slices for the GEMM. */
+struct wh_net_parts {
+    struct wh_gemm_part *list;
+    size_t count;
+};
+
+/* A sum plan with its parts as the GEMM wants them. */
+struct wh_net_sums {
+    struct wh_sum_plan plan;
+    struct wh_gemm_part *parts; /* [plan.part_count] */
+};
+
+struct wh_net {
+    struct wh_net_shape shape;
+    const struct wh_vec *vec;
+    const struct wh_attention_kernels *attention;
+    struct wh_gemm_pool pool;
+    float attention_scale; /* 1/sqrt(D) */
+
+    struct wh_arena arena;
+    void *memory;
+    size_t memory_bytes;
+
+    /* flat buffers with the offsets of the parameter table */
+    void *weights; /* compute dtype */
+    void *grads;   /* grad_dtype */
+    float *master; /* fp32; is `weights` itself in fp32 runs */
+    float *adam_m, *adam_v;
+    float *pending;         /* see gradient.h */
+    size_t *pending_offset; /* [params] */
+
+    void **x;                   /* [L + 1]: residual stream entering each layer, and leaving the last */
+    struct wh_layer_acts *acts; /* [L] */
+    float *final_stats;
+    void *final_norm; /* [n, C]; its gradient afterwards */
+    float *logits;    /* [loss_block, V]; their gradient afterwards */
+    uint32_t loss_block;
+    double *token_loss; /* [global_batch * T] */
+
+    void *dx;     /* [global_batch * T, C] gradient of the residual stream; ends as that of the embedding */
+    void *d_norm; /* [n, C] */
+    void *d_wide; /* [n, max(F, H D, C)] */
+    void *d_qkv;  /* [n, (H + 2 Hkv) D] */
+
+    float *rope_cos, *rope_sin; /* [T, D/2] */
+    float *row_scratch;         /* per thread: row_scratch_elems */
+    size_t row_scratch_elems;
+    float *leaf_scratch;     /* [leaves_max, widest vector] */
+    char *attention_scratch; /* per thread */
+    size_t attention_scratch_bytes;
+    uint32_t *token_order, *token_first; /* tokens of the global batch sorted by id (embed.c) */
+
+    struct wh_net_parts parts_o, parts_down, parts_qkv, parts_up, parts_vocab;
+    struct wh_net_sums sum_matrix, sum_head, sum_vector;
+    const struct wh_param **param; /* [L + 1][WH_P_COUNT]; row L for tensors outside the layers */
+};
+
+/* Bytes of each ledger row that a net of this shape will take, without taking them. Errors as wh_net_new. */
+enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *out);
+
+/* Errors: NOMEM; CONFIG for a kernel name that can't run here. */
+enum wh_status wh_net_new(const struct wh_net_shape *shape, struct wh_net *out);
+void wh_net_free(struct wh_net *net);
+
+/* Initial weights, a function of (seed, parameter, element) alone: see init.c. Zeroes the moments. */
+void wh_net_init_weights(struct wh_net *net, uint64_t seed);
+
+/* Rounds the fp32 master to the compute weights (nothing to do in fp32). */
+void wh_net_refresh_weights(struct wh_net *net);
+
+/* Forward, loss and backward of micro-batch `index` of the global batch; token losses go to net->token_loss.
+ * `grad_scale` = 1 / number of valid labels in the global batch. Micro-batches must come in order. */
+void wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
+                  uint32_t step);
+
+/* Completes the gradients of the batch (embedding, rounding to bf16); returns the sum of the token losses in the
+ * contract's order. */
+double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
+
+/* Forward only of `sequences` <= micro_batch sequences; adds their losses, summed over valid labels, to *sum one sequence
+ * after the other, so that a mean over many sequences doesn't depend on the micro-batch. */
+void wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences, double *sum);
+
+/* Forward of one sequence of `tokens` <= T ids, no loss; writes the logits of its last position, [V]. */
+void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits);
+
+/* NULL if the model has no such tensor. layer -1: outside the layers. */
+static inline const struct wh_param *wh_net_param(const struct wh_net *net, enum wh_param_id id, int layer) {
+    return net->param[(layer < 0 ? (int)net->shape.model->L : layer) * WH_P_COUNT + (int)id];
+}
+
+/* The compute weights of a tensor, NULL if absent. */
+static inline const void *wh_net_weight(const struct wh_net *net, enum wh_param_id id, int layer) {
+    const struct wh_param *p = wh_net_param(net, id, layer);
+    return p ? (const char *)net->weights + p->offset * wh_dtype_bytes(net->shape.dtype) : NULL;
+}
+
+/* The matrix that turns the last activations into logits: the head, or the token embedding if tied. */
+static inline enum wh_param_id wh_net_head_id(const struct wh_net *net) {
+    return net->shape.model->tied ? WH_P_EMBED_TOKEN : WH_P_HEAD;
+}
+
+#endif

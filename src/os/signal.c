@@ -1,0 +1,20 @@
+#include "os/signal.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+static volatile sig_atomic_t pending;
+
+static void remember(int number) {
+    if (pending == 0) pending = number;
+    if (number == SIGINT) signal(SIGINT, SIG_DFL);
+}
+
+void wh_signal_watch(void) {
+    const struct sigaction action = {.sa_handler = remember, .sa_flags = SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
+int wh_signal_pending(void) { return pending; }

@@ -1,0 +1,11 @@
+/* Requests to stop: SIGTERM, SIGUSR1 (a scheduler's warning: save and leave with 75) and SIGINT (Ctrl-C: save and leave
+ * with 130). The handler only remembers the first; the training loop looks between steps. A second SIGINT kills. */
+#ifndef WH_OS_SIGNAL_H
+#define WH_OS_SIGNAL_H
+
+void wh_signal_watch(void);
+
+/* 0, or the number of the signal that asked to stop. */
+int wh_signal_pending(void);
+
+#endif

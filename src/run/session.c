@@ -1,0 +1,185 @@
+#include "run/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "optim/schedule.h"
+#include "os/memory.h"
+#include "os/probe.h"
+
+struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_params *params) {
+    static const char *const kernels[] = {NULL, "reference", "avx2", "avx512"};
+    static const enum wh_keep keep[] = {WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS};
+    return (struct wh_net_shape){
+        .model = &c->arch,
+        .params = params,
+        .grain = c->grain,
+        .T = c->tokens.sequence_length,
+        .micro_batch = c->tokens.micro_batch,
+        .global_batch = c->tokens.global_batch,
+        .dtype = c->model.dtype,
+        .grad_dtype = c->optimizer.accumulate_grad_in_fp32 ? WH_F32 : c->model.dtype,
+        .keep = keep[c->recompute],
+        .train = true,
+        .loss_block_tokens = c->loss_block_tokens,
+        .threads = c->threads ? (int)c->threads : wh_probe_processors(),
+        .kernels = kernels[c->kernels],
+        .seed = c->general.seed,
+    };
+}
+
+static enum wh_tokens_kind tokens_kind(enum wh_data_format format) {
+    static const enum wh_tokens_kind kinds[] = {WH_TOKENS_AUTO, WH_TOKENS_LLMC, WH_TOKENS_MEGATRON, WH_TOKENS_BYTES};
+    return kinds[format];
+}
+
+static enum wh_status open_data(struct wh_session *s) {
+    const struct wh_config *c = s->config;
+    const enum wh_tokens_kind kind = tokens_kind(c->data.format);
+    const uint32_t T = c->tokens.sequence_length;
+    WH_TRY(wh_tokens_open(c->data.train.item, c->data.train.count, kind, c->arch.V, &s->train));
+    WH_TRY(wh_sampler_init(wh_tokens_count(s->train), T, c->tokens.global_batch, c->data.seed, c->data.shuffle,
+                           &s->sampler));
+    if (c->data.valid.count == 0) return WH_OK;
+    WH_TRY(wh_tokens_open(c->data.valid.item, c->data.valid.count, kind, c->arch.V, &s->valid));
+    return wh_sampler_init(wh_tokens_count(s->valid), T, 1, 0, false, &s->valid_sampler);
+}
+
+static enum wh_status open_batch(struct wh_session *s) {
+    const size_t n = (size_t)s->config->tokens.global_batch * s->config->tokens.sequence_length;
+    s->ids = malloc(n * sizeof *s->ids);
+    s->labels = malloc(n * sizeof *s->labels);
+    if (s->config->data.document_mask) s->document_start = malloc(n * sizeof *s->document_start);
+    if (!s->ids || !s->labels || (s->config->data.document_mask && !s->document_start))
+        return WH_FAIL(WH_NOMEM, "no memory for a batch of %zu tokens", n);
+    return WH_OK;
+}
+
+static enum wh_status open_net(struct wh_session *s) {
+    const struct wh_net_shape shape = wh_session_shape(s->config, &s->params);
+    struct wh_arena predicted;
+    WH_TRY(wh_net_predict(&shape, &predicted));
+    const size_t available = wh_memory_available_bytes();
+    if (available && predicted.used_bytes > available)
+        return WH_FAIL(WH_FIT,
+                       "the step needs %.2f GiB and %.2f GiB are free; smaller: tokens.micro_batch_size, recompute: full,"
+                       " model.dtype: bfloat16, grain.data: 1",
+                       (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
+    return wh_net_new(&shape, &s->net);
+}
+
+static enum wh_status open_optimizer(struct wh_session *s) {
+    const struct wh_config *c = s->config;
+    const struct wh_net *net = &s->net;
+    const struct wh_adamw_settings settings = {.beta1 = c->optimizer.beta1,
+                                               .beta2 = c->optimizer.beta2,
+                                               .eps = c->optimizer.eps,
+                                               .weight_decay = c->optimizer.weight_decay,
+                                               .clip = c->optimizer.clip_grad};
+    const struct wh_adamw_buffers buffers = {.params = &s->params,
+                                             .grain = c->grain,
+                                             .vec = net->vec,
+                                             .threads = net->shape.threads,
+                                             .grads = net->grads,
+                                             .grad_dtype = net->shape.grad_dtype,
+                                             .master = net->master,
+                                             .m = net->adam_m,
+                                             .v = net->adam_v,
+                                             .weights = net->weights,
+                                             .weight_dtype = net->shape.dtype};
+    return wh_adamw_new(&settings, &buffers, &s->adamw);
+}
+
+enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out) {
+    struct wh_session s = {.config = config};
+    enum wh_status status;
+    WH_TRY_GOTO(wh_params_new(&config->arch, &s.params), close);
+    *out = s; /* the table's address goes into the net */
+    WH_TRY_GOTO(open_data(out), close_out);
+    WH_TRY_GOTO(open_batch(out), close_out);
+    WH_TRY_GOTO(open_net(out), close_out);
+    WH_TRY_GOTO(open_optimizer(out), close_out);
+    return WH_OK;
+close_out:
+    wh_session_close(out);
+    return status;
+close:
+    return status;
+}
+
+void wh_session_close(struct wh_session *s) {
+    wh_adamw_free(&s->adamw);
+    wh_net_free(&s->net);
+    wh_tokens_close(s->train);
+    wh_tokens_close(s->valid);
+    wh_params_free(&s->params);
+    free(s->ids);
+    free(s->labels);
+    free(s->document_start);
+    *s = (struct wh_session){0};
+}
+
+static struct wh_batch data_of(const struct wh_session *s, const struct wh_tokens *tokens,
+                               const struct wh_sampler *sampler) {
+    return (struct wh_batch){.tokens = tokens,
+                             .sampler = sampler,
+                             .end_of_text = (uint32_t)s->config->data.end_of_text,
+                             .split_documents = s->config->data.document_mask};
+}
+
+enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out) {
+    const struct wh_config *c = s->config;
+    const struct wh_batch data = data_of(s, s->train, &s->sampler);
+    const struct wh_net_batch batch = {s->ids, s->labels, s->document_start};
+    const uint32_t step = (uint32_t)s->step;
+    struct wh_step_result r;
+    WH_TRY(wh_batch_fill(&data, s->step, 0, c->tokens.global_batch, s->ids, s->labels, s->document_start,
+                         &r.valid_labels));
+    if (r.valid_labels == 0)
+        return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label", (unsigned long long)s->step + 1);
+    for (uint32_t i = 0; i < c->tokens.accumulation; i++)
+        wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step);
+    r.loss = wh_net_finish(&s->net, &batch, step) / (double)r.valid_labels;
+    r.grad_norm = wh_adamw_grad_norm(&s->adamw);
+    r.lr = wh_schedule_rate(&c->optimizer.lr, s->step + 1);
+    if (!isfinite(r.loss) || !isfinite(r.grad_norm))
+        return WH_FAIL(WH_DATA,
+                       "step %llu: loss %g, gradient norm %g are not finite; the weights are as before the step. A lower "
+                       "learning rate or optimizer.clip_grad may help",
+                       (unsigned long long)s->step + 1, r.loss, r.grad_norm);
+    wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
+    s->step++;
+    s->samples += c->tokens.global_batch;
+    s->tokens += r.valid_labels;
+    *out = r;
+    return WH_OK;
+}
+
+enum wh_status wh_session_evaluate(struct wh_net *net, const struct wh_batch *data, uint64_t limit, uint32_t *ids,
+                                   int32_t *labels, uint32_t *document_start, struct wh_evaluation *out) {
+    const uint64_t all = data->sampler->sequences, count = limit && limit < all ? limit : all;
+    const struct wh_net_batch batch = {ids, labels, document_start};
+    const uint32_t T = net->shape.T;
+    struct wh_evaluation e = {.sequences = count};
+    double sum = 0.0;
+    for (uint64_t done = 0; done < count;) {
+        uint32_t n = 0;
+        for (; n < net->shape.micro_batch && done < count; n++, done++) {
+            uint64_t valid;
+            const size_t at = (size_t)n * T;
+            WH_TRY(wh_batch_fill(data, done, 0, 1, ids + at, labels + at, document_start ? document_start + at : NULL,
+                                 &valid));
+            e.labels += valid;
+        }
+        wh_net_evaluate(net, &batch, n, &sum);
+    }
+    e.loss = e.labels ? sum / (double)e.labels : 0.0;
+    *out = e;
+    return WH_OK;
+}
+
+enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out) {
+    const struct wh_batch data = data_of(s, s->valid, &s->valid_sampler);
+    const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
+    return wh_session_evaluate(&s->net, &data, limit, s->ids, s->labels, s->document_start, out);
+}

@@ -1,0 +1,61 @@
+/* Everything one training run holds in memory, built from a checked configuration.
+ *
+ *     struct wh_session s;
+ *     WH_TRY(wh_session_open(&config, &s));         // data, memory, optimizer; all sizes known, weights undefined
+ *     wh_net_init_weights(&s.net, seed);            // or wh_weights_resume (run/weights.h)
+ *     WH_TRY(wh_session_step(&s, &result));         // one optimizer step
+ *     wh_session_close(&s);
+ *
+ * The step allocates nothing (test/unit/run/test_step_noalloc.c). */
+#ifndef WH_RUN_SESSION_H
+#define WH_RUN_SESSION_H
+
+#include "config/config.h"
+#include "data/batch.h"
+#include "model/net.h"
+#include "optim/adamw.h"
+
+struct wh_session {
+    const struct wh_config *config; /* borrowed */
+    struct wh_params params;
+    struct wh_net net;
+    struct wh_adamw adamw;
+    struct wh_tokens *train, *valid; /* valid NULL: none */
+    struct wh_sampler sampler, valid_sampler;
+    uint32_t *ids; /* [global_batch][T] */
+    int32_t *labels;
+    uint32_t *document_start; /* NULL without document masking */
+    uint64_t step;            /* optimizer updates done */
+    uint64_t samples, tokens; /* consumed: sequences, counted labels */
+};
+
+struct wh_step_result {
+    double loss;      /* mean over the batch's labels */
+    double grad_norm; /* before clipping */
+    double lr;
+    uint64_t valid_labels;
+};
+
+/* Errors: CONFIG, DATA, NOMEM, FIT if the memory that the step will need is not there. */
+enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out);
+void wh_session_close(struct wh_session *s);
+
+/* Shape of the net that a configuration asks for. */
+struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_params *params);
+
+/* Errors: DATA, also for a loss or gradient norm that is not finite: weights are then those before the step. */
+enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out);
+
+/* Mean loss of `net` over all whole sequences of `tokens`, at most `limit` (0: all): the sum over counted labels, sequence
+ * by sequence, over their number, whatever the micro-batch (CASES B05). Arrays hold micro_batch * T elements. */
+struct wh_evaluation {
+    double loss;
+    uint64_t sequences, labels;
+};
+enum wh_status wh_session_evaluate(struct wh_net *net, const struct wh_batch *data, uint64_t limit, uint32_t *ids,
+                                   int32_t *labels, uint32_t *document_start, struct wh_evaluation *out);
+
+/* The same over the run's validation data, at most tokens.limit_val_batches global batches. */
+enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out);
+
+#endif

@@ -1,0 +1,265 @@
+#include "run/train.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arch/model.h"
+#include "os/clock.h"
+#include "os/file.h"
+#include "os/memory.h"
+#include "os/probe.h"
+#include "os/signal.h"
+#include "run/metrics.h"
+#include "run/weights.h"
+
+struct run {
+    const struct wh_config *config;
+    const struct wh_train_options *options;
+    struct wh_session session;
+    struct wh_train_summary summary;
+    char *metrics, *log;
+    int lock;
+    uint64_t began_ns;
+    double step_seconds; /* spent in steps by this call */
+    uint64_t step_tokens;
+    uint64_t saved_step;
+};
+
+static void emit(struct run *r, void (*to)(void *, const char *), const char *text) {
+    struct wh_text line = {0};
+    wh_text_add(&line, "%s\n", text);
+    (void)wh_file_append(r->log, line.data, line.bytes); /* the log is a convenience: a full disk shows elsewhere */
+    wh_text_fini(&line);
+    if (to) to(r->options->context, text);
+}
+
+__attribute__((format(printf, 2, 3))) static void say(struct run *r, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    emit(r, r->options->say, text);
+}
+
+static void say_remarks(struct run *r, struct wh_text *remarks) {
+    for (char *save = NULL, *line = remarks->data ? strtok_r(remarks->data, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
+        say(r, "%s", line);
+    wh_text_fini(remarks);
+}
+
+static enum wh_status write_in(const struct run *r, const char *name, const struct wh_text *text) {
+    char *path = wh_path_join(r->options->out, name);
+    enum wh_status status = wh_file_write_all(path, text->data, text->bytes);
+    free(path);
+    return status;
+}
+
+static enum wh_status write_config(const struct run *r) {
+    struct wh_text text = {0};
+    wh_config_effective(r->config, &text);
+    enum wh_status status = write_in(r, "config.yaml", &text);
+    wh_text_fini(&text);
+    return status;
+}
+
+/* The memory ledger: what the layout predicted and what the run took, row by row. */
+static enum wh_status write_memory(const struct run *r) {
+    struct wh_arena predicted;
+    struct wh_text text = {0};
+    const struct wh_arena *measured = &r->session.net.arena;
+    WH_TRY(wh_net_predict(&r->session.net.shape, &predicted));
+    wh_text_add(&text, "{\"schema\": \"wanhe.memory/1\", \"rows\": [\n");
+    for (int i = 0; i < WH_ROW_COUNT; i++)
+        wh_text_add(&text, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu},\n",
+                    wh_row_name((enum wh_row)i), predicted.row_bytes[i], measured->row_bytes[i]);
+    wh_text_add(&text, "  {\"row\": \"memory.total\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}],\n",
+                predicted.used_bytes, measured->used_bytes);
+    wh_text_add(&text, " \"peak_resident_bytes\": %zu}\n", wh_memory_peak_bytes());
+    enum wh_status status = write_in(r, "memory.json", &text);
+    wh_text_fini(&text);
+    return status;
+}
+
+static enum wh_status save(struct run *r) {
+    struct wh_text remarks = {0};
+    if (r->saved_step == r->session.step) return WH_OK;
+    enum wh_status status = wh_weights_save(&r->session, r->options->out, &remarks);
+    say_remarks(r, &remarks);
+    if (status != WH_OK) return wh_while(status, "saving step %llu", (unsigned long long)r->session.step);
+    r->saved_step = r->session.step;
+    return WH_OK;
+}
+
+static enum wh_status resume_from(struct run *r, const char *path) {
+    struct wh_text remarks = {0};
+    char *folder;
+    enum wh_status status = wh_ckpt_find(path, WH_CKPT_LATEST, &folder, &remarks);
+    say_remarks(r, &remarks);
+    if (status != WH_OK) return status;
+    status = wh_weights_resume(&r->session, folder);
+    if (status == WH_OK) say(r, "going on from %s, step %llu", folder, (unsigned long long)r->session.step);
+    free(folder);
+    return status;
+}
+
+static enum wh_status start_fresh(struct run *r) {
+    const char *from = r->config->model.init_from;
+    wh_net_init_weights(&r->session.net, r->config->general.seed);
+    if (!*from) return WH_OK;
+    char *folder;
+    WH_TRY(wh_ckpt_find(from, WH_CKPT_LATEST, &folder, NULL));
+    enum wh_status status = wh_weights_load(&r->session.net, folder);
+    if (status == WH_OK) say(r, "weights from %s", folder);
+    free(folder);
+    return status;
+}
+
+static enum wh_status start(struct run *r) {
+    const char *out = r->options->out, *resume = r->config->checkpoints.resume;
+    const bool present = wh_ckpt_any(out);
+    r->saved_step = UINT64_MAX;
+    if (r->options->start == WH_TRAIN_FRESH && present)
+        return WH_FAIL(WH_CONFIG, "%s already holds checkpoints: --resume goes on from them, another --out starts afresh",
+                       out);
+    if (r->options->start == WH_TRAIN_RESUME && !present)
+        return WH_FAIL(WH_DAMAGED, "%s holds no checkpoint to resume from; without --resume a run starts afresh", out);
+    if (present) WH_TRY(resume_from(r, out));
+    else if (*resume) WH_TRY(resume_from(r, resume));
+    else WH_TRY(start_fresh(r));
+    if (present) r->saved_step = r->session.step;
+    return wh_metrics_rewind(r->metrics, r->session.step);
+}
+
+static void progress(struct run *r, const struct wh_metrics_step *m) {
+    const uint64_t left = r->config->tokens.train_steps - m->step;
+    const double seconds = (double)left * r->step_seconds / (double)(m->step - r->summary.first_step);
+    char text[256], share[64] = "";
+    if (r->summary.peak_gflops > 0.0)
+        snprintf(share, sizeof share, "  %4.1f%% of %.0f GFLOP/s", 100.0 * m->mfu, r->summary.peak_gflops);
+    snprintf(text, sizeof text, "step %llu/%llu  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s%s  left %d:%02d",
+             (unsigned long long)m->step, (unsigned long long)r->config->tokens.train_steps, m->result.loss,
+             m->result.grad_norm, m->result.lr, m->tokens_per_s, share, (int)seconds / 60, (int)seconds % 60);
+    emit(r, r->options->progress, text);
+}
+
+static enum wh_status validate(struct run *r) {
+    struct wh_evaluation e;
+    WH_TRY(wh_session_validate(&r->session, &e));
+    r->summary.valid_loss = e.loss;
+    say(r, "step %llu: validation loss %.4f (%llu sequences)", (unsigned long long)r->session.step, e.loss,
+        (unsigned long long)e.sequences);
+    return wh_metrics_validation(r->metrics, r->session.step, &e);
+}
+
+static bool every(uint64_t step, uint64_t interval) { return interval > 0 && step % interval == 0; }
+
+static enum wh_status one_step(struct run *r) {
+    const struct wh_config *c = r->config;
+    struct wh_metrics_step m;
+    const uint64_t began = wh_clock_ns();
+    WH_TRY(wh_session_step(&r->session, &m.result));
+    const double seconds = (double)(wh_clock_ns() - began) * 1e-9;
+    const double tokens = (double)c->tokens.global_batch * c->tokens.sequence_length;
+    const double flops = wh_model_flops_per_token(&c->arch, c->tokens.sequence_length) * tokens / seconds;
+    m.step = r->session.step, m.tokens = r->session.tokens, m.step_ms = 1e3 * seconds;
+    m.tokens_per_s = tokens / seconds;
+    m.mfu = r->summary.peak_gflops > 0.0 ? flops * 1e-9 / r->summary.peak_gflops : 0.0;
+    r->step_seconds += seconds;
+    r->step_tokens += (uint64_t)tokens;
+    r->summary.loss = m.result.loss;
+    WH_TRY(wh_metrics_step(r->metrics, &m));
+    if (every(m.step, c->logging.interval) || m.step == c->tokens.train_steps) progress(r, &m);
+    return WH_OK;
+}
+
+static enum wh_status loop(struct run *r) {
+    const struct wh_config *c = r->config;
+    while (r->session.step < c->tokens.train_steps) {
+        WH_TRY(one_step(r));
+        const uint64_t step = r->session.step;
+        const bool last = step == c->tokens.train_steps;
+        if (r->session.valid && (every(step, c->tokens.val_check_interval) || last)) WH_TRY(validate(r));
+        if (every(step, c->checkpoints.interval) || (last && c->checkpoints.save_final_state)) WH_TRY(save(r));
+        if (wh_signal_pending() && !last) {
+            r->summary.stopped_by = wh_signal_pending();
+            WH_TRY(save(r));
+            return WH_FAIL(WH_RETRY, "stopped by signal %d after step %llu, which is saved; --resume goes on",
+                           r->summary.stopped_by, (unsigned long long)step);
+        }
+    }
+    return WH_OK;
+}
+
+static void describe(struct run *r) {
+    const struct wh_config *c = r->config;
+    const struct wh_net *net = &r->session.net;
+    say(r, "%s, %zu parameters, %s; batch %u x %u tokens in %u micro-batches of %u; %d threads, %s kernels",
+        wh_family_name(c->arch.family), r->session.params.elems, wh_dtype_name(net->shape.dtype),
+        c->tokens.global_batch, c->tokens.sequence_length, c->tokens.accumulation, c->tokens.micro_batch,
+        net->shape.threads, net->vec->name);
+    say(r, "grain: tensor %u, data %u, sequence %u; memory %.1f MiB; %llu sequences of text, %llu steps per epoch",
+        c->grain.tensor, c->grain.data, c->grain.sequence, (double)net->memory_bytes / 0x1p20,
+        (unsigned long long)r->session.sampler.sequences, (unsigned long long)r->session.sampler.steps_per_epoch);
+    if (r->session.sampler.left_over)
+        say(r, "%llu sequences at the end of each epoch's order are left over",
+            (unsigned long long)r->session.sampler.left_over);
+}
+
+static enum wh_status open_run(struct run *r) {
+    const struct wh_config *c = r->config;
+    WH_TRY(wh_session_open(c, &r->session));
+    WH_TRY(start(r));
+    WH_TRY(wh_ckpt_check_space(r->options->out, wh_ckpt_bytes(&r->session.params, true)));
+    WH_TRY(write_config(r));
+    describe(r);
+    r->summary.first_step = r->session.step;
+    if (r->session.step >= c->tokens.train_steps) {
+        say(r, "all %llu steps are done", (unsigned long long)c->tokens.train_steps);
+        return WH_OK;
+    }
+    if (c->checkpoints.save_initial_state && r->session.step == 0) WH_TRY(save(r));
+    r->summary.peak_gflops = wh_probe_fma_gflops(r->session.net.shape.threads, r->session.net.vec->name);
+    return WH_OK;
+}
+
+static void finish(struct run *r) {
+    struct wh_train_summary *s = &r->summary;
+    s->steps = r->session.step;
+    s->seconds = (double)(wh_clock_ns() - r->began_ns) * 1e-9;
+    s->peak_bytes = wh_memory_peak_bytes();
+    if (r->step_seconds <= 0.0) return;
+    s->tokens_per_s = (double)r->step_tokens / r->step_seconds;
+    if (s->peak_gflops > 0.0)
+        s->mfu = wh_model_flops_per_token(&r->config->arch, r->config->tokens.sequence_length) * s->tokens_per_s * 1e-9 /
+                 s->peak_gflops;
+}
+
+enum wh_status wh_train_run(const struct wh_config *config, const struct wh_train_options *options,
+                            struct wh_train_summary *out) {
+    struct run r = {.config = config, .options = options, .lock = -1, .began_ns = wh_clock_ns(),
+                    .summary = {.loss = NAN, .valid_loss = NAN}};
+    enum wh_status status;
+    WH_TRY(wh_dir_create(options->out));
+    WH_TRY(wh_lock_take(options->out, &r.lock));
+    r.metrics = wh_path_join(options->out, "metrics.jsonl");
+    r.log = wh_path_join(options->out, "log.txt");
+    wh_signal_watch();
+    WH_TRY_GOTO(open_run(&r), close);
+    status = loop(&r);
+    if (status == WH_OK || status == WH_RETRY) {
+        finish(&r);
+        *out = r.summary;
+    }
+    if (status == WH_OK) status = write_memory(&r);
+close:
+    wh_session_close(&r.session);
+    wh_lock_release(r.lock);
+    free(r.metrics);
+    free(r.log);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* A training run in its folder: steps, metrics, validation, checkpoints, resume.
+ *
+ *     RUN/lock             held while the run lives: one run per folder
+ *     RUN/config.yaml      the effective configuration, each value with its source
+ *     RUN/metrics.jsonl    one line per step (docs/formats/metrics.md)
+ *     RUN/checkpoints/     ckpt/checkpoint.h
+ *     RUN/memory.json      the memory ledger: predicted and measured bytes of each row
+ *     RUN/log.txt          what was said
+ *
+ * Library code doesn't print: everything said goes to `say`. */
+#ifndef WH_RUN_TRAIN_H
+#define WH_RUN_TRAIN_H
+
+#include "config/config.h"
+
+enum wh_train_start {
+    WH_TRAIN_FRESH,             /* refuses a folder that holds checkpoints */
+    WH_TRAIN_RESUME,            /* refuses a folder that holds none */
+    WH_TRAIN_RESUME_IF_PRESENT, /* what a restart loop wants */
+};
+
+struct wh_train_options {
+    const char *out; /* run folder; made if missing */
+    enum wh_train_start start;
+    void (*say)(void *context, const char *text);      /* lasting messages */
+    void (*progress)(void *context, const char *text); /* one line per interval */
+    void *context;
+};
+
+struct wh_train_summary {
+    uint64_t first_step, steps; /* steps done by this call, and in all */
+    double loss, valid_loss;    /* of the last step; NaN if not known */
+    double tokens_per_s, seconds;
+    double peak_gflops, mfu; /* measured multiply-add peak, share of it used; 0 if not measured */
+    size_t peak_bytes;
+    int stopped_by; /* signal that ended the run early after a checkpoint, or 0 */
+};
+
+/* Errors: CONFIG (folder in use, wrong start), FIT, DATA, DAMAGED, IO. On a signal the next step is completed, a
+ * checkpoint is saved and RETRY is returned, with *out filled. */
+enum wh_status wh_train_run(const struct wh_config *config, const struct wh_train_options *options,
+                            struct wh_train_summary *out);
+
+#endif

@@ -1,0 +1,77 @@
+#include "run/weights.h"
+
+#include "os/memory.h"
+
+enum wh_status wh_weights_save(const struct wh_session *s, const char *run, struct wh_text *remarks) {
+    const struct wh_config *c = s->config;
+    const struct wh_ckpt_view view = {
+        .model = &c->arch,
+        .params = &s->params,
+        .grain = c->grain,
+        .compute = c->model.dtype,
+        .state = {.step = s->step,
+                  .samples = s->samples,
+                  .tokens = s->tokens,
+                  .data_position = s->samples,
+                  .optimizer_step = s->step,
+                  .seed = c->general.seed},
+        .weights = s->net.master,
+        .m = s->net.adam_m,
+        .v = s->net.adam_v,
+    };
+    return wh_ckpt_save(run, &view, c->checkpoints.keep_last, remarks);
+}
+
+static enum wh_status check_same_numbers(const struct wh_config *c, const struct wh_ckpt_info *info,
+                                         const char *folder) {
+    struct wh_faults faults = {0};
+    const struct wh_grain *g = &info->grain;
+    if (info->state.seed != c->general.seed)
+        wh_faults_add(&faults, folder, 0, "was made with general.seed %llu, the configuration says %llu",
+                      (unsigned long long)info->state.seed, (unsigned long long)c->general.seed);
+    if (g->tensor != c->grain.tensor || g->data != c->grain.data || g->sequence != c->grain.sequence)
+        wh_faults_add(&faults, folder, 0,
+                      "was made with grain.tensor %u, grain.data %u, grain.sequence %u; the configuration has %u, %u, %u: "
+                      "set the former to go on with the same sums",
+                      g->tensor, g->data, g->sequence, c->grain.tensor, c->grain.data, c->grain.sequence);
+    if (info->compute != c->model.dtype)
+        wh_faults_add(&faults, folder, 0, "was trained in %s, the configuration says %s", wh_dtype_name(info->compute),
+                      wh_dtype_name(c->model.dtype));
+    if (info->state.samples != info->state.step * c->tokens.global_batch)
+        wh_faults_add(&faults, folder, 0, "has seen %llu sequences in %llu steps; tokens.global_batch_size is %u",
+                      (unsigned long long)info->state.samples, (unsigned long long)info->state.step,
+                      c->tokens.global_batch);
+    return wh_faults_status(&faults, WH_CONFIG);
+}
+
+enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
+    struct wh_ckpt_info info;
+    WH_TRY(wh_ckpt_read(folder, &info));
+    WH_TRY(check_same_numbers(s->config, &info, folder));
+    WH_TRY(wh_ckpt_load(folder, &s->params, s->net.master, s->net.adam_m, s->net.adam_v));
+    wh_net_refresh_weights(&s->net);
+    s->step = info.state.step;
+    s->samples = info.state.samples;
+    s->tokens = info.state.tokens;
+    return WH_OK;
+}
+
+enum wh_status wh_weights_load(struct wh_net *net, const char *folder) {
+    const struct wh_params *params = net->shape.params;
+    const size_t bytes = params->buffer_elems * sizeof(float);
+    void *temporary = NULL;
+    if (net->master) {
+        WH_TRY(wh_ckpt_load(folder, params, net->master, NULL, NULL));
+        wh_net_refresh_weights(net);
+        return WH_OK;
+    }
+    WH_TRY(wh_memory_reserve(bytes, &temporary)); /* bf16 without a master: rounded once, then given back */
+    enum wh_status status = wh_ckpt_load(folder, params, temporary, NULL, NULL);
+    if (status == WH_OK) {
+        net->master = temporary;
+        wh_net_refresh_weights(net);
+        net->master = NULL;
+    }
+    wh_memory_release(temporary, bytes);
+    return status;
+}

@@ -1,0 +1,203 @@
+#include "sched/gradsum.h"
+
+#include <stdlib.h>
+
+#include "base/tree.h"
+
+struct builder {
+    const struct wh_sum_shape *shape;
+    struct wh_sum_plan plan;
+    size_t part_capacity, call_capacity, piece_capacity;
+    uint32_t stack[WH_TREE_DEPTH_MAX]; /* buffers of the finished subtrees */
+    uint32_t depth;
+    uint32_t *open; /* [chunks]: buffer of an unfinished leaf, or UINT32_MAX */
+    bool *used;     /* [buffer_capacity] */
+    uint32_t buffer_capacity;
+    bool no_memory;
+};
+
+static void *grow(void *list, size_t count, size_t *capacity, size_t size, bool *no_memory) {
+    if (count < *capacity) return list;
+    size_t wanted = *capacity ? 2 * *capacity : 16;
+    void *longer = realloc(list, wanted * size);
+    if (!longer) {
+        *no_memory = true;
+        return list;
+    }
+    *capacity = wanted;
+    return longer;
+}
+
+static uint32_t take_buffer(struct builder *b) {
+    uint32_t i = 0;
+    while (b->used[i]) i++;
+    WH_ASSERT(i < b->buffer_capacity);
+    b->used[i] = true;
+    if (i + 1 > b->plan.buffers) b->plan.buffers = i + 1;
+    return i;
+}
+
+static void add_part(struct builder *b, uint32_t begin, uint32_t length, bool ends_leaf) {
+    b->plan.parts = grow(b->plan.parts, b->plan.part_count, &b->part_capacity, sizeof *b->plan.parts, &b->no_memory);
+    if (!b->no_memory) b->plan.parts[b->plan.part_count++] = (struct wh_sum_part){begin, length, ends_leaf};
+}
+
+struct piece {
+    uint64_t begin, end; /* tokens of the global batch */
+};
+
+static uint32_t tokens_per_group(const struct wh_sum_shape *s) { return s->sequences / s->groups * s->positions; }
+
+static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Adds the parts of one leaf that lie in the piece. */
+static void add_leaf_parts(struct builder *b, const struct piece *p, uint32_t leaf) {
+    const struct wh_sum_shape *s = b->shape;
+    uint32_t group = leaf / s->chunks, chunk = leaf % s->chunks, T = s->positions;
+    uint64_t group_begin = (uint64_t)group * tokens_per_group(s), group_end = group_begin + tokens_per_group(s);
+    uint64_t begin = max64(p->begin, group_begin), end = min64(p->end, group_end);
+    if (s->chunks == 1) {
+        add_part(b, (uint32_t)(begin - p->begin), (uint32_t)(end - begin), true);
+        return;
+    }
+    uint32_t chunk_begin = (uint32_t)((uint64_t)T * chunk / s->chunks);
+    uint32_t chunk_end = (uint32_t)((uint64_t)T * (chunk + 1) / s->chunks);
+    for (uint64_t t = begin; t < end; t += T) /* whole sequences */
+        add_part(b, (uint32_t)(t - p->begin) + chunk_begin, chunk_end - chunk_begin, t + T >= end);
+}
+
+static struct wh_sum_call *new_call(struct builder *b) {
+    b->plan.calls = grow(b->plan.calls, b->plan.call_count, &b->call_capacity, sizeof *b->plan.calls, &b->no_memory);
+    if (b->no_memory) return NULL;
+    struct wh_sum_call *c = &b->plan.calls[b->plan.call_count++];
+    *c = (struct wh_sum_call){.first_part = b->plan.part_count};
+    return c;
+}
+
+/* Pushes the call's result and merges finished siblings; `merges` of them. The first merge is folded into the call when
+ * it starts afresh. */
+static void push_and_merge(struct builder *b, struct wh_sum_call *c, uint32_t merges) {
+    if (!c->accumulate) {
+        if (merges > 0) {
+            c->add_left = true;
+            c->buffer = b->stack[b->depth - 1];
+            merges--;
+        } else {
+            c->buffer = take_buffer(b);
+            b->stack[b->depth++] = c->buffer;
+        }
+    } else {
+        b->stack[b->depth++] = c->buffer;
+    }
+    for (; merges > 0 && c->merges < WH_SUM_MERGES_MAX; merges--) {
+        uint32_t right = b->stack[--b->depth], left = b->stack[b->depth - 1];
+        c->merge[c->merges].left = left;
+        c->merge[c->merges++].right = right;
+        b->used[right] = false;
+    }
+    if (merges > 0) b->no_memory = true; /* more than 2^16 leaves */
+}
+
+/* Leaves [leaf, leaf + count) lie wholly inside the piece and are a complete subtree. */
+static void call_whole(struct builder *b, const struct piece *p, uint32_t leaf, uint32_t count) {
+    struct wh_sum_call *c = new_call(b);
+    if (!c) return;
+    uint32_t inner =
+        count == b->plan.leaves ? wh_tree_merges(leaf + count - 1, b->plan.leaves) : (uint32_t)__builtin_ctz(count);
+    uint32_t outer = wh_tree_merges(leaf + count - 1, b->plan.leaves) - inner;
+    for (uint32_t i = 0; i < count; i++) add_leaf_parts(b, p, leaf + i);
+    c->part_count = b->plan.part_count - c->first_part;
+    c->leaves = count;
+    if (count > b->plan.leaves_max) b->plan.leaves_max = count;
+    push_and_merge(b, c, outer);
+}
+
+/* One leaf, of which this piece holds a part only. */
+static void call_open(struct builder *b, const struct piece *p, uint32_t leaf, bool finishes) {
+    struct wh_sum_call *c = new_call(b);
+    if (!c) return;
+    uint32_t *open = &b->open[leaf % b->shape->chunks];
+    add_leaf_parts(b, p, leaf);
+    c->part_count = b->plan.part_count - c->first_part;
+    c->leaves = 1;
+    if (b->plan.leaves_max == 0) b->plan.leaves_max = 1;
+    c->accumulate = *open != UINT32_MAX;
+    if (!c->accumulate && !finishes) *open = take_buffer(b);
+    if (*open != UINT32_MAX) c->buffer = *open;
+    if (!finishes) return;
+    push_and_merge(b, c, wh_tree_merges(leaf, b->plan.leaves));
+    *open = UINT32_MAX;
+}
+
+/* Largest complete subtree that starts at `leaf` and ends by `end`. */
+static uint32_t subtree_at(uint32_t leaf, uint32_t end, uint32_t leaves) {
+    if (leaf == 0 && end == leaves) return leaves;
+    uint32_t count = 1;
+    while (leaf % (2 * count) == 0 && leaf + 2 * count <= end) count *= 2;
+    return count;
+}
+
+/* Walks through the piece group by group: a group of which it holds a part only, or a run of whole groups. */
+static void add_piece(struct builder *b, const struct piece *p) {
+    const uint32_t chunks = b->shape->chunks;
+    const uint64_t each = tokens_per_group(b->shape);
+    b->plan.pieces =
+        grow(b->plan.pieces, b->plan.piece_count, &b->piece_capacity, sizeof *b->plan.pieces, &b->no_memory);
+    if (b->no_memory) return;
+    uint32_t first_call = b->plan.call_count;
+    for (uint64_t at = p->begin; at < p->end && !b->no_memory;) {
+        uint64_t group = at / each, group_end = (group + 1) * each;
+        if (at % each != 0 || group_end > p->end) {
+            for (uint32_t q = 0; q < chunks; q++) call_open(b, p, (uint32_t)group * chunks + q, group_end <= p->end);
+            at = min64(group_end, p->end);
+            continue;
+        }
+        uint32_t leaf = (uint32_t)group * chunks, end = (uint32_t)(p->end / each) * chunks;
+        while (leaf < end) {
+            uint32_t count = subtree_at(leaf, end, b->plan.leaves);
+            call_whole(b, p, leaf, count);
+            leaf += count;
+        }
+        at = p->end / each * each;
+    }
+    b->plan.pieces[b->plan.piece_count++] = (struct wh_sum_piece){first_call, b->plan.call_count - first_call};
+}
+
+static void add_pieces(struct builder *b) {
+    const struct wh_sum_shape *s = b->shape;
+    uint64_t tokens = (uint64_t)s->sequences * s->positions, span = s->span_tokens ? s->span_tokens : tokens;
+    for (uint64_t begin = 0; begin < tokens && !b->no_memory;) {
+        uint64_t end = min64(begin + s->piece_tokens, min64((begin / span + 1) * span, tokens));
+        add_piece(b, &(struct piece){begin, end});
+        begin = end;
+    }
+}
+
+enum wh_status wh_sum_plan_new(const struct wh_sum_shape *shape, struct wh_sum_plan *out) {
+    WH_ASSERT(shape->groups > 0 && shape->sequences % shape->groups == 0 && shape->piece_tokens > 0);
+    WH_ASSERT(shape->chunks == 1 || shape->piece_tokens % shape->positions == 0);
+    struct builder b = {.shape = shape, .plan.leaves = shape->groups * shape->chunks};
+    b.buffer_capacity = WH_TREE_DEPTH_MAX + shape->chunks;
+    b.open = malloc(shape->chunks * sizeof *b.open);
+    b.used = calloc(b.buffer_capacity, sizeof *b.used);
+    if (!b.open || !b.used) b.no_memory = true;
+    for (uint32_t q = 0; q < shape->chunks && b.open; q++) b.open[q] = UINT32_MAX;
+    if (!b.no_memory) add_pieces(&b);
+    free(b.open);
+    free(b.used);
+    if (b.no_memory) {
+        wh_sum_plan_free(&b.plan);
+        return WH_FAIL(WH_NOMEM, "no memory to plan sums over %u leaves", b.plan.leaves);
+    }
+    WH_ASSERT(b.depth == 1 && b.stack[0] == 0);
+    *out = b.plan;
+    return WH_OK;
+}
+
+void wh_sum_plan_free(struct wh_sum_plan *p) {
+    free(p->pieces);
+    free(p->calls);
+    free(p->parts);
+    *p = (struct wh_sum_plan){0};
+}

@@ -1,0 +1,445 @@
+/* The blocked product: five loops around a micro-kernel (Goto & van de Geijn 2008; van Zee & van de Geijn 2015).
+ *
+ *   threads    a grid of ranges of C, nothing shared but the inputs
+ *     region     columns (nc), then rows; bounded where pending subtrees need scratch
+ *       block      k: at most kc steps, whole grains where they fit, else an even share of one grain
+ *         rows       mc: A's block is packed
+ *           columns    nr: B's panel is packed when the region's first rows meet it
+ *             rows       mr: one micro-tile, one packed block
+ *
+ * Invariant: between blocks an element is one unfinished chain, which lives in C ("direct") or on top of the stack, and
+ * the finished subtrees below it (base/tree.h). A micro-tile's stack is contiguous, [height][mr][nr]. If all of k fits
+ * one block, stacks live and die within one micro-tile and one stack serves them all (it stays in L1). */
+#include "tensor/gemm_int.h"
+#include "base/status.h"
+#include "base/tree.h"
+
+enum {
+    SEGMENTS_MAX = 64,        /* pieces of chains in one packed block */
+    ARENA_ELEMS = 512 * 1024, /* scratch for pending subtrees, a level: repacking B costs 1/512 of a region's work */
+    SQUARE = 768,             /* a side of its square: a multiple of every nr */
+    AHEAD_MAX = 128,          /* pieces of memory fetched ahead during a micro-tile */
+    LINE_ELEMS = 16
+};
+
+/* A piece of one grain's chain: `length` steps of a packed block. */
+struct segment {
+    size_t offset, length;
+    unsigned height; /* finished subtrees below */
+    unsigned merges; /* with how many of them it joins at its end */
+    bool begins, ends, from_c, last;
+};
+
+/* Where in the list of parts the next block begins. */
+struct cursor {
+    size_t part, offset; /* steps of `part` already taken */
+    uint32_t grain;
+    unsigned height;
+    bool inside; /* in the midst of a grain */
+};
+
+struct block {
+    struct cursor from;
+    size_t length;
+    unsigned segment_count;
+    bool first, last;
+    bool in_row; /* its steps are begin, begin+1, ... */
+    size_t begin;
+    struct segment segments[SEGMENTS_MAX];
+};
+
+/* What one thread works with. Ranges are in elements of C. */
+struct work {
+    const struct wh_gemm *g;
+    const struct wh_gemm_kernel *kernel;
+    const struct wh_vec *vec;
+    struct wh_gemm_source a, b;
+    const struct wh_gemm_part *parts;
+    struct wh_gemm_part whole; /* stands for a missing list */
+    size_t part_count;
+    uint32_t grains;
+    unsigned levels; /* subtrees a stack must hold */
+    bool direct;     /* C holds unfinished chains */
+    bool one_block;  /* stacks need not outlive a micro-tile */
+    bool plain;      /* no epilogue: a finished fp32 tile is C */
+    float *a_panels, *b_panels, *arena, *edge;
+    size_t arena_elems;
+};
+
+struct region {
+    size_t i0, i1, j0, j1;
+};
+
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+static size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* ------------------------------------------------------------------------------------------------- blocks of k */
+
+/* Steps from the cursor to the end of its grain. */
+static size_t grain_rest(const struct work *w, const struct cursor *at) {
+    size_t rest = 0;
+    for (size_t p = at->part; p < w->part_count; p++) {
+        rest += w->parts[p].length - (p == at->part ? at->offset : 0);
+        if (w->parts[p].ends_grain) break;
+    }
+    return rest;
+}
+
+/* Moves over `steps` steps of one grain; `ends`: and over its end, empty parts included. */
+static void cursor_move(const struct work *w, struct cursor *at, size_t steps, bool ends) {
+    for (;;) {
+        size_t here = min_size(w->parts[at->part].length - at->offset, steps);
+        at->offset += here, steps -= here;
+        if (at->offset < w->parts[at->part].length || (steps == 0 && !ends)) break;
+        bool done = w->parts[at->part].ends_grain;
+        at->part++, at->offset = 0;
+        if (done) break;
+    }
+}
+
+static struct segment take_segment(const struct work *w, struct cursor *at, size_t offset, size_t length, bool ends) {
+    struct segment s = {.offset = offset, .length = length, .height = at->height, .begins = !at->inside, .ends = ends};
+    s.from_c = s.begins && at->grain == 0 && w->g->accumulate;
+    cursor_move(w, at, length, ends);
+    at->inside = !ends;
+    if (!ends) return s;
+    s.merges = wh_tree_merges(at->grain, w->grains);
+    s.last = ++at->grain == w->grains;
+    at->height += 1 - s.merges;
+    return s;
+}
+
+/* Whether the steps of a block follow each other in k, and where they begin. */
+static void find_begin(const struct work *w, struct block *b) {
+    size_t offset = b->from.offset, left = b->length, k = 0;
+    b->in_row = true;
+    for (size_t part = b->from.part; left > 0; part++, offset = 0) {
+        size_t count = min_size(w->parts[part].length - offset, left), begin = w->parts[part].begin + offset;
+        if (count == 0) continue;
+        if (left == b->length)
+            b->begin = begin;
+        else if (begin != k)
+            b->in_row = false;
+        k = begin + count;
+        left -= count;
+    }
+}
+
+/* The next block: an even share of a grain longer than kc, or as many whole grains (or the end of one) as fit. */
+static void next_block(const struct work *w, struct cursor *at, struct block *b) {
+    size_t kc = w->kernel->kc;
+    b->from = *at;
+    b->first = at->grain == 0 && !at->inside;
+    b->length = 0;
+    b->segment_count = 0;
+    do {
+        size_t rest = grain_rest(w, at), take = rest;
+        if (b->length + rest > kc) {
+            if (b->length > 0) break;
+            size_t shares = (rest + kc - 1) / kc;
+            take = min_size(up((rest + shares - 1) / shares, 8), kc);
+        }
+        b->segments[b->segment_count++] = take_segment(w, at, b->length, take, take == rest);
+        b->length += take;
+    } while (!at->inside && at->grain < w->grains && b->segment_count < SEGMENTS_MAX);
+    b->last = at->grain == w->grains;
+    find_begin(w, b);
+}
+
+/* ------------------------------------------------------------------------------------------------- packing */
+
+/* Rows r.. of X for the steps of the block, part by part. */
+static void pack(const struct work *w, const struct block *b, const struct wh_gemm_source *x, float *out, size_t width,
+                 size_t panel_stride, size_t r, size_t rows) {
+    struct wh_gemm_pack p = {.out = out, .width = width, .panel_stride = panel_stride, .r = r, .rows = rows};
+    if (b->in_row) {
+        p.k = b->begin, p.count = b->length;
+        w->kernel->pack(x, &p);
+        return;
+    }
+    size_t offset = b->from.offset, left = b->length;
+    for (size_t part = b->from.part; left > 0; part++, offset = 0) {
+        p.k = w->parts[part].begin + offset;
+        p.count = min_size(w->parts[part].length - offset, left);
+        if (p.count > 0) w->kernel->pack(x, &p);
+        p.out += p.count * width;
+        left -= p.count;
+    }
+}
+
+/* Where the kernel's width is no multiple of a vector, a panel's last store spills over its end. */
+static size_t a_panel_stride(const struct wh_gemm_kernel *kernel, size_t length) {
+    return up(length * kernel->mr, LINE_ELEMS) + WH_GEMM_SLACK;
+}
+
+/* ------------------------------------------------------------------------------------------------- fetching ahead */
+
+/* Pieces of `nr` floats that will be needed: `rows` rows of `chunks` pieces. */
+struct stream {
+    const char *at;
+    size_t row_bytes, chunk_bytes, chunks, rows, chunk;
+    size_t share; /* pieces a micro-tile may ask for */
+};
+
+static struct stream stream_of(const void *at, size_t row_bytes, size_t rows, size_t chunk_bytes, size_t chunks,
+                               size_t tiles) {
+    return (struct stream){at, row_bytes, chunk_bytes, chunks, rows, 0, (rows * chunks + tiles - 1) / tiles};
+}
+
+/* X for r.. and the steps from k on, unpacked. */
+static struct stream stream_source(const struct work *w, const struct wh_gemm_source *x, size_t r, size_t rows,
+                                   size_t k, size_t count, size_t tiles) {
+    size_t elem = wh_dtype_bytes(x->dtype), piece = w->kernel->nr * sizeof(float) / elem;
+    size_t height = x->along ? count : rows, width = x->along ? rows : count;
+    const char *at = (const char *)x->data + (x->along ? k * x->ld + r : r * x->ld + k) * elem;
+    return stream_of(at, x->ld * elem, height, piece * elem, (width + piece - 1) / piece, tiles);
+}
+
+static size_t take_ahead(struct stream *s, const char **ahead, size_t room) {
+    size_t count = 0, most = min_size(s->share, room);
+    for (; count < most && s->rows > 0; count++) {
+        ahead[count] = s->at + s->chunk * s->chunk_bytes;
+        if (++s->chunk < s->chunks) continue;
+        s->chunk = 0, s->rows--, s->at += s->row_bytes;
+    }
+    return count;
+}
+
+/* ------------------------------------------------------------------------------------------------- micro-tiles */
+
+static float *c_at(const struct work *w, size_t i, size_t j) { return (float *)w->g->c.data + i * w->g->c.ld + j; }
+
+static void copy_tile(float *out, size_t out_ld, const float *in, size_t in_ld, size_t rows, size_t cols) {
+    for (size_t i = 0; i < rows; i++) memcpy(out + i * out_ld, in + i * in_ld, cols * sizeof(float));
+}
+
+/* One block's steps of the micro-tile at (i, j). A tile cut by the border of C goes through `edge`, as does a finished
+ * one that has an epilogue before it. */
+static void run_tile(const struct work *w, const struct block *b, const struct region *rows_cols, float *stack,
+                     const float *a, const float *bp, const char *const *ahead, size_t ahead_count) {
+    size_t i = rows_cols->i0, j = rows_cols->j0, mr = w->kernel->mr, nr = w->kernel->nr, tile = mr * nr;
+    size_t rows = min_size(rows_cols->i1 - i, mr), cols = min_size(rows_cols->j1 - j, nr);
+    bool full = rows == mr && cols == nr;
+    for (unsigned n = 0; n < b->segment_count; n++) {
+        const struct segment *s = &b->segments[n];
+        struct wh_gemm_chain c = {
+            .k = s->length, .cols = cols, .a = a + s->offset * mr, .b = bp + s->offset * nr, .b_ld = nr};
+        c.ahead = ahead, c.ahead_count = min_size(ahead_count, s->length / WH_GEMM_GROUP);
+        ahead += c.ahead_count, ahead_count -= c.ahead_count;
+        bool start_in_c = s->from_c || (w->direct && !s->begins), in_c = s->ends ? s->last : w->direct;
+        if (start_in_c && !full) copy_tile(w->edge, nr, c_at(w, i, j), w->g->c.ld, rows, cols);
+        if (start_in_c)
+            c.start = full ? c_at(w, i, j) : w->edge, c.start_ld = full ? w->g->c.ld : nr;
+        else if (!s->begins)
+            c.start = stack + s->height * tile, c.start_ld = nr;
+        if (s->merges > 0) c.left = stack + (s->height - 1) * tile, c.merges = s->merges;
+        bool to_c = in_c && full && (w->plain || !s->ends);
+        c.out = to_c ? c_at(w, i, j) : in_c ? w->edge : stack + (s->height - s->merges) * tile;
+        c.out_ld = to_c ? w->g->c.ld : nr;
+        w->kernel->tile(&c);
+        if (!in_c || to_c) continue;
+        if (s->ends)
+            w->kernel->finish(w->g, w->vec, w->edge, nr, i, j, rows, cols);
+        else
+            copy_tile(c_at(w, i, j), w->g->c.ld, w->edge, nr, rows, cols);
+    }
+}
+
+/* Rows i..i+rows of the region times one panel of B. Meanwhile the next C, B and A are fetched. */
+static void run_panel(const struct work *w, const struct block *b, const struct region *r, size_t i, size_t rows,
+                      size_t j, const float *b_panel, struct stream *next_b, struct stream *next_a) {
+    size_t mr = w->kernel->mr, nr = w->kernel->nr, stride = a_panel_stride(w->kernel, b->length);
+    size_t across = (r->j1 - r->j0 + nr - 1) / nr, stack_elems = (size_t)w->levels * mr * nr;
+    const float *a = w->a_panels;
+    struct region at = {i, i + rows, j, r->j1};
+    for (; at.i0 < i + rows; at.i0 += mr, a += stride) {
+        const char *ahead[AHEAD_MAX];
+        size_t count = 0;
+        if (w->direct) {
+            bool below = at.i0 + mr < i + rows;
+            size_t ni = below ? at.i0 + mr : i, nj = below ? j : min_size(j + nr, r->j1 - 1);
+            struct stream c =
+                stream_of(c_at(w, ni, nj), w->g->c.ld * sizeof(float), min_size(mr, i + rows - ni), 0, 1, 1);
+            count = take_ahead(&c, ahead, AHEAD_MAX);
+        }
+        count += take_ahead(next_b, ahead + count, AHEAD_MAX - count);
+        count += take_ahead(next_a, ahead + count, AHEAD_MAX - count);
+        size_t tile = w->one_block ? 0 : (at.i0 - r->i0) / mr * across + (j - r->j0) / nr;
+        run_tile(w, b, &at, w->arena + tile * stack_elems, a, b_panel, ahead, count);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- regions */
+
+static void run_block(const struct work *w, const struct block *b, const struct region *r) {
+    const struct wh_gemm_kernel *kernel = w->kernel;
+    size_t nr = kernel->nr, height = r->i1 - r->i0, blocks = (height + kernel->mc - 1) / kernel->mc;
+    size_t mc = up((height + blocks - 1) / blocks, kernel->mr), panels = (r->j1 - r->j0 + nr - 1) / nr;
+    for (size_t i = r->i0; i < r->i1; i += mc) {
+        size_t rows = min_size(mc, r->i1 - i), tiles = (rows + kernel->mr - 1) / kernel->mr;
+        struct stream next_a = {0};
+        if (i + mc < r->i1 && b->in_row)
+            next_a = stream_source(w, &w->a, i + mc, min_size(mc, r->i1 - i - mc), b->begin, b->length, tiles * panels);
+        pack(w, b, &w->a, w->a_panels, kernel->mr, a_panel_stride(kernel, b->length), i, rows);
+        for (size_t j = r->j0; j < r->j1; j += nr) {
+            /* rows that fit one block of A meet a panel of B once: it need not be kept */
+            float *panel = w->b_panels + (blocks > 1 ? (j - r->j0) * b->length : 0);
+            if (i == r->i0) pack(w, b, &w->b, panel, nr, 0, j, min_size(nr, r->j1 - j));
+            struct stream next_b = {0};
+            if (i > r->i0 && j + nr < r->j1)
+                next_b = stream_of(panel + nr * b->length, nr * sizeof(float), b->length, 0, 1, tiles);
+            else if (i == r->i0 && j + nr < r->j1 && b->in_row)
+                next_b = stream_source(w, &w->b, j + nr, min_size(nr, r->j1 - j - nr), b->begin, b->length, tiles);
+            run_panel(w, b, r, i, rows, j, panel, &next_b, &next_a);
+        }
+    }
+}
+
+/* The largest region: B's panels fit their buffer, pending subtrees the arena. Even shares. Repacking costs 1/columns
+ * of the work for A, 1/rows for B, so an arena too small for all is cut about square. */
+static void region_size(const struct work *w, size_t m, size_t n, size_t *rows, size_t *cols) {
+    const struct wh_gemm_kernel *kernel = w->kernel;
+    size_t mr = kernel->mr, nr = kernel->nr, high = up(m, mr), wide = up(n, nr);
+    size_t n_max = m <= kernel->mc ? wide : min_size(kernel->nc, wide), m_max = high;
+    if (!w->one_block && w->levels > 0) {
+        size_t area = w->arena_elems / w->levels, beside = area / high / nr * nr;
+        n_max = min_size(n_max, beside > SQUARE ? beside : SQUARE);
+        m_max = min_size(m_max, area / n_max / mr * mr);
+    }
+    size_t parts_n = (n + n_max - 1) / n_max, parts_m = (m + m_max - 1) / m_max;
+    *cols = up((n + parts_n - 1) / parts_n, nr);
+    *rows = up((m + parts_m - 1) / parts_m, mr);
+}
+
+static void run_range(const struct work *w, const struct region *range) {
+    size_t rows, cols;
+    if (range->i0 >= range->i1 || range->j0 >= range->j1) return;
+    region_size(w, range->i1 - range->i0, range->j1 - range->j0, &rows, &cols);
+    for (size_t j = range->j0; j < range->j1; j += cols)
+        for (size_t i = range->i0; i < range->i1; i += rows) {
+            struct region r = {i, min_size(i + rows, range->i1), j, min_size(j + cols, range->j1)};
+            struct cursor at = {0};
+            struct block b;
+            do {
+                next_block(w, &at, &b);
+                run_block(w, &b, &r);
+            } while (!b.last);
+        }
+}
+
+/* ------------------------------------------------------------------------------------------------- threads */
+
+/* Workspace of one thread, in floats. */
+static size_t a_elems(const struct wh_gemm_kernel *k) { return up(k->mc, k->mr) / k->mr * a_panel_stride(k, k->kc); }
+static size_t b_elems(const struct wh_gemm_kernel *k) { return up(k->nc * k->kc, LINE_ELEMS) + WH_GEMM_SLACK; }
+static size_t edge_elems(const struct wh_gemm_kernel *k) { return up(k->mr * k->nr, LINE_ELEMS); }
+static size_t arena_elems(unsigned grain_depth) { return (size_t)ARENA_ELEMS * (grain_depth > 0 ? grain_depth : 1); }
+
+static const struct wh_gemm_kernel *const kernels[] = {&wh_gemm_kernel_avx512, &wh_gemm_kernel_avx2,
+                                                       &wh_gemm_kernel_reference};
+
+static size_t thread_elems(unsigned grain_depth) {
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+        size_t elems = a_elems(kernels[i]) + b_elems(kernels[i]) + edge_elems(kernels[i]);
+        if (elems > most) most = elems;
+    }
+    return most + arena_elems(grain_depth);
+}
+
+size_t wh_gemm_workspace_bytes(int threads, unsigned grain_depth) {
+    return (size_t)threads * thread_elems(grain_depth) * sizeof(float);
+}
+
+static bool runs_here(const struct wh_gemm_kernel *kernel) {
+    if (kernel == &wh_gemm_kernel_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (kernel == &wh_gemm_kernel_avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return true;
+}
+
+const struct wh_gemm_kernel *wh_gemm_select(const char *name) {
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
+        if ((!name || strcmp(name, kernels[i]->name) == 0) && runs_here(kernels[i])) return kernels[i];
+    return NULL;
+}
+
+/* The grid of rows x columns of threads with the least work for the busiest: its tiles, and what it packs (a packed
+ * element costs about as much as PACK_COST multiply-adds of it). */
+static void grid_choose(const struct work *w, int threads, int *grid_m, int *grid_n) {
+    enum { PACK_COST = 24 };
+    size_t mr = w->kernel->mr, nr = w->kernel->nr, least = SIZE_MAX;
+    for (int t = 1; t <= threads; t++) {
+        if (threads % t != 0) continue;
+        size_t rows = up(w->g->m, mr * (size_t)t) / (size_t)t,
+               cols = up(w->g->n, nr * (size_t)(threads / t)) / (size_t)(threads / t);
+        size_t cost = rows * cols + PACK_COST * (rows + cols);
+        if (cost < least) least = cost, *grid_m = t, *grid_n = threads / t;
+    }
+}
+
+/* The t-th of `count` even shares of n, in whole units. */
+static size_t share(size_t n, size_t unit, int t, int count) {
+    size_t units = (n + unit - 1) / unit;
+    return min_size(n, units * (size_t)t / (size_t)count * unit);
+}
+
+static void run_thread(const struct work *shared, void *workspace, size_t elems, int t, int grid_m, int grid_n) {
+    struct work w = *shared;
+    const struct wh_gemm_kernel *k = w.kernel;
+    size_t m = w.g->m, n = w.g->n;
+    w.a_panels = (float *)workspace + (size_t)t * elems;
+    w.b_panels = w.a_panels + a_elems(k);
+    w.edge = w.b_panels + b_elems(k);
+    w.arena = w.edge + edge_elems(k);
+    int tm = t % grid_m, tn = t / grid_m;
+    run_range(&w, &(struct region){share(m, k->mr, tm, grid_m), share(m, k->mr, tm + 1, grid_m),
+                                   share(n, k->nr, tn, grid_n), share(n, k->nr, tn + 1, grid_n)});
+}
+
+/* Walks the blocks once to learn how high stacks grow and whether they must outlive a block. */
+static void plan(struct work *w) {
+    struct cursor at = {0};
+    struct block b;
+    do {
+        next_block(w, &at, &b);
+        for (unsigned n = 0; n < b.segment_count; n++) {
+            const struct segment *s = &b.segments[n];
+            unsigned top = s->ends ? s->height - s->merges + !s->last : s->height + !w->direct;
+            if (top > w->levels) w->levels = top;
+        }
+    } while (!b.last);
+    w->one_block = b.first;
+}
+
+static void check(const struct wh_gemm *g) {
+    WH_ASSERT(g->k <= UINT32_MAX && (!g->parts || (g->part_count > 0 && g->parts[g->part_count - 1].ends_grain)));
+    WH_ASSERT(!g->accumulate || g->c.dtype == WH_F32);
+    WH_ASSERT((g->a.dtype == WH_F32 || g->a.dtype == WH_BF16) && (g->b.dtype == WH_F32 || g->b.dtype == WH_BF16));
+    WH_ASSERT(g->c.dtype == WH_F32 || g->c.dtype == WH_BF16);
+}
+
+void wh_gemm_run(const struct wh_gemm *g, const struct wh_gemm_pool *pool) {
+    check(g);
+    if (g->m == 0 || g->n == 0) return;
+    struct work w = {.g = g, .kernel = pool->kernel ? pool->kernel : wh_gemm_select(NULL)};
+    w.a = (struct wh_gemm_source){g->a.data, g->a.dtype, g->a.ld, g->a.transposed};
+    w.b = (struct wh_gemm_source){g->b.data, g->b.dtype, g->b.ld, !g->b.transposed};
+    w.whole = (struct wh_gemm_part){0, (uint32_t)g->k, true};
+    w.parts = g->parts ? g->parts : &w.whole;
+    w.part_count = g->parts ? g->part_count : 1;
+    for (size_t p = 0; p < w.part_count; p++) w.grains += w.parts[p].ends_grain;
+    if (g->activation != WH_GEMM_NONE) w.vec = wh_vec_select(NULL);
+    w.direct = g->c.dtype == WH_F32 && g->residual.data != g->c.data;
+    w.plain = g->c.dtype == WH_F32 && !g->bias && !g->pre.data && !g->residual.data && g->activation == WH_GEMM_NONE;
+    plan(&w);
+    WH_ASSERT(w.levels <= (pool->grain_depth > 0 ? pool->grain_depth : 1));
+    w.arena_elems = arena_elems(pool->grain_depth);
+
+    int threads = pool->threads, grid_m = 1, grid_n = 1;
+    size_t elems = thread_elems(pool->grain_depth);
+    grid_choose(&w, threads, &grid_m, &grid_n);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int t = 0; t < threads; t++) run_thread(&w, pool->workspace, elems, t, grid_m, grid_n);
+}

@@ -1,0 +1,85 @@
+/* Micro-kernel for AVX-512: 8 x 48, that is 24 accumulators, 3 vectors of B and one broadcast of A a step of k.
+ *
+ * 8 divides every usual number of tokens and 48 every width that is a multiple of 384, so tiles are seldom cut. A step
+ * takes 12 cycles of both multiply-add units and 11 loads (of 24 possible). */
+#include <immintrin.h>
+
+#include "tensor/gemm_finish.h"
+
+enum { MR = 8, NR = 48, LANES = 16 };
+
+/* One step of k on the accumulators; WH_GEMM_GROUP of them. */
+static inline __attribute__((always_inline)) void run_step(__m512 acc[MR][NR / LANES], const float **a, const float **b,
+                                                           size_t b_ld, const int vectors) {
+    __m512 bv[NR / LANES];
+#pragma GCC unroll 3
+    for (int v = 0; v < vectors; v++) bv[v] = _mm512_loadu_ps(*b + v * LANES);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++) {
+        __m512 ai = _mm512_set1_ps((*a)[i]);
+        __asm__("" : "+v"(ai)); /* one broadcast, not one in each multiply-add: loads would be the limit */
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) acc[i][v] = _mm512_fmadd_ps(ai, bv[v], acc[i][v]);
+    }
+    *a += MR;
+    *b += b_ld;
+}
+
+static inline __attribute__((always_inline)) void run_group(__m512 acc[MR][NR / LANES], const float **a,
+                                                            const float **b, size_t b_ld, const int vectors) {
+#pragma GCC unroll 8
+    for (int s = 0; s < WH_GEMM_GROUP; s++) run_step(acc, a, b, b_ld, vectors);
+}
+
+/* `vectors` is a constant after inlining: columns beyond those wanted cost nothing. */
+static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm_chain *c, const int vectors) {
+    __m512 acc[MR][NR / LANES];
+    const float *a = c->a, *b = c->b;
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++)
+            acc[i][v] =
+                c->start ? _mm512_loadu_ps(c->start + (size_t)i * c->start_ld + v * LANES) : _mm512_setzero_ps();
+    size_t n = 0, groups = c->k / WH_GEMM_GROUP;
+    for (; n < c->ahead_count && n < groups; n++) {
+        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(c->ahead[n] + line, _MM_HINT_T1);
+        run_group(acc, &a, &b, c->b_ld, vectors);
+    }
+    for (; n < groups; n++) run_group(acc, &a, &b, c->b_ld, vectors);
+    for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, &a, &b, c->b_ld, vectors);
+    const float *left = c->left;
+    for (unsigned t = 0; t < c->merges; t++, left -= MR * NR)
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++)
+#pragma GCC unroll 3
+            for (int v = 0; v < vectors; v++)
+                acc[i][v] = _mm512_add_ps(_mm512_load_ps(left + i * NR + v * LANES), acc[i][v]);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) _mm512_storeu_ps(c->out + (size_t)i * c->out_ld + v * LANES, acc[i][v]);
+}
+
+static void tile(const struct wh_gemm_chain *c) {
+    if (c->cols > 2 * LANES)
+        run_chain(c, 3);
+    else if (c->cols > LANES)
+        run_chain(c, 2);
+    else
+        run_chain(c, 1);
+}
+
+/* L1 48 KiB, L2 2 MiB (Sapphire Rapids). A's block takes a third of L2; a panel of B (kc x 48: 144 KiB) streams from L2
+ * at 16 of its 48 bytes a cycle, so kc is bounded by L2, not L1. */
+const struct wh_gemm_kernel wh_gemm_kernel_avx512 = {
+    .name = "avx512",
+    .mr = MR,
+    .nr = NR,
+    .kc = 768,
+    .mc = 384,
+    .nc = 2304,
+    .tile = tile,
+    .pack = wh_gemm_pack_avx2,
+    .finish = gemm_finish,
+};

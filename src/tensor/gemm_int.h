@@ -1,0 +1,75 @@
+/* Private to tensor/gemm*.c: what a set of kernels gives to the blocked product, and what it is given.
+ *
+ * Panels. An operand is X(r, k): r is the row of A or the column of B. A panel holds `width` consecutive r (mr or nr)
+ * for a block of k, k slowest: out[k*width + r]. Rows beyond the matrix are zeros; what they yield is thrown away, so
+ * whatever a real element meets is real. */
+#ifndef WH_TENSOR_GEMM_INT_H
+#define WH_TENSOR_GEMM_INT_H
+
+#include "tensor/gemm.h"
+#include "tensor/vec.h"
+
+/* One micro-tile, one piece of a chain that lies in one packed block. acc[mr][nr] starts at `start` (NULL: +0), runs
+ * through k, then takes the finished left subtrees in from the top of the stack down: acc = left + acc. */
+struct wh_gemm_chain {
+    size_t k, cols; /* cols: how many of the nr columns are wanted; the others may be left unwritten */
+    const float *a; /* [k][mr] */
+    const float *b; /* [k][b_ld], nr of each */
+    size_t b_ld;
+    const float *start;
+    size_t start_ld;
+    const float *left; /* [mr][nr]; the t-th is mr*nr*t floats before it */
+    unsigned merges;
+    float *out; /* may be `start` or one of the subtrees */
+    size_t out_ld;
+    const char *const
+        *ahead;         /* nr floats at each of these will be wanted soon (or never): fetch them into L2, evenly */
+    size_t ahead_count; /* at most k */
+};
+
+/* X(r, k) is data[k*ld + r] if `along`, else data[r*ld + k]. */
+struct wh_gemm_source {
+    const void *data;
+    enum wh_dtype dtype;
+    size_t ld;
+    bool along;
+};
+
+/* Which part of X goes where: panel p starts at out + p*panel_stride. */
+struct wh_gemm_pack {
+    float *out; /* WH_GEMM_SLACK floats beyond the last panel may be overwritten */
+    size_t width, panel_stride;
+    size_t r, rows; /* as many panels as cover `rows` */
+    size_t k, count;
+};
+
+enum { WH_GEMM_SLACK = 16, WH_GEMM_GROUP = 8 };
+
+struct wh_gemm_kernel {
+    const char *name;
+    size_t mr, nr;     /* micro-tile */
+    size_t kc, mc, nc; /* packed block of A: at most mc x kc, of B: kc x nc */
+    void (*tile)(const struct wh_gemm_chain *c);
+    void (*pack)(const struct wh_gemm_source *x, const struct wh_gemm_pack *p);
+    /* Epilogue of tile[rows][ld], which is changed, into C (and `pre`) at (i, j). */
+    void (*finish)(const struct wh_gemm *g, const struct wh_vec *vec, float *tile, size_t ld, size_t i, size_t j,
+                   size_t rows, size_t cols);
+};
+
+extern const struct wh_gemm_kernel wh_gemm_kernel_reference, wh_gemm_kernel_avx2, wh_gemm_kernel_avx512;
+
+/* Packing for every processor with AVX2 (gemm_pack_avx2.c). */
+void wh_gemm_pack_avx2(const struct wh_gemm_source *x, const struct wh_gemm_pack *p);
+
+static inline float wh_gemm_load(const void *data, enum wh_dtype dtype, size_t i) {
+    return dtype == WH_F32 ? ((const float *)data)[i] : wh_bf16_to_f32(((const uint16_t *)data)[i]);
+}
+
+static inline void wh_gemm_store(void *data, enum wh_dtype dtype, size_t i, float v) {
+    if (dtype == WH_F32)
+        ((float *)data)[i] = v;
+    else
+        ((uint16_t *)data)[i] = wh_f32_to_bf16(v);
+}
+
+#endif
