@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "optim/schedule.h"
+#include "os/clock.h"
 #include "os/memory.h"
 #include "os/probe.h"
 
@@ -61,10 +62,11 @@ static enum wh_status open_net(struct wh_session *s) {
     WH_TRY(wh_net_predict(&shape, &predicted));
     const size_t available = wh_memory_available_bytes();
     if (available && predicted.used_bytes > available)
-        return WH_FAIL(WH_FIT,
-                       "the step needs %.2f GiB and %.2f GiB are free; smaller: tokens.micro_batch_size, recompute: full,"
-                       " model.dtype: bfloat16, grain.data: 1",
-                       (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
+        return WH_FAIL(
+            WH_FIT,
+            "the step needs %.2f GiB and %.2f GiB are free; smaller: tokens.micro_batch_size, recompute: full,"
+            " model.dtype: bfloat16, grain.data: 1",
+            (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
     return wh_net_new(&shape, &s->net);
 }
 
@@ -136,18 +138,24 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     WH_TRY(wh_batch_fill(&data, s->step, 0, c->tokens.global_batch, s->ids, s->labels, s->document_start,
                          &r.valid_labels));
     if (r.valid_labels == 0)
-        return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label", (unsigned long long)s->step + 1);
+        return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label",
+                       (unsigned long long)s->step + 1);
     for (uint32_t i = 0; i < c->tokens.accumulation; i++)
         wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step);
     r.loss = wh_net_finish(&s->net, &batch, step) / (double)r.valid_labels;
+    uint64_t since = wh_clock_ns();
     r.grad_norm = wh_adamw_grad_norm(&s->adamw);
+    s->net.times.ns[WH_TIME_NORM_GLOBAL] += wh_clock_ns() - since;
     r.lr = wh_schedule_rate(&c->optimizer.lr, s->step + 1);
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
-        return WH_FAIL(WH_DATA,
-                       "step %llu: loss %g, gradient norm %g are not finite; the weights are as before the step. A lower "
-                       "learning rate or optimizer.clip_grad may help",
-                       (unsigned long long)s->step + 1, r.loss, r.grad_norm);
+        return WH_FAIL(
+            WH_DATA,
+            "step %llu: loss %g, gradient norm %g are not finite; the weights are as before the step. A lower "
+            "learning rate or optimizer.clip_grad may help",
+            (unsigned long long)s->step + 1, r.loss, r.grad_norm);
+    since = wh_clock_ns();
     wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
+    s->net.times.ns[WH_TIME_OPTIMIZER] += wh_clock_ns() - since;
     s->step++;
     s->samples += c->tokens.global_batch;
     s->tokens += r.valid_labels;
