@@ -97,8 +97,8 @@ static enum wh_status eval(struct args *a) {
             in.paths = c.data.valid.item, in.count = c.data.valid.count, in.kind = wh_session_tokens_kind(&c);
         in.T = c.tokens.sequence_length;
         in.split_documents = c.data.document_mask;
-        in.end_of_text = (uint32_t)c.data.end_of_text;
     }
+    if (in.split_documents) WH_TRY(wh_session_end_of_text(&c, &in.end_of_text));
     if (a->sequence_length) in.T = (uint32_t)a->sequence_length;
     enum wh_status status =
         in.count ? evaluate(a, &in)

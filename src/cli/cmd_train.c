@@ -1,8 +1,7 @@
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/cli.h"
+#include "os/signal.h"
 #include "run/train.h"
 
 struct args {
@@ -94,5 +93,5 @@ int wh_cmd_train(int argc, char **argv) {
                       &args.common, &code))
         return code;
     code = wh_cli_end(train(&args, &stopped_by));
-    return stopped_by == SIGINT ? 128 + SIGINT : code;
+    return stopped_by ? wh_signal_exit_code(stopped_by) : code;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "data/tokenizer.h"
 #include "optim/schedule.h"
 #include "os/clock.h"
 #include "os/memory.h"
@@ -44,6 +45,21 @@ static enum wh_status open_data(struct wh_session *s) {
     if (c->data.valid.count == 0) return WH_OK;
     WH_TRY(wh_tokens_open(c->data.valid.item, c->data.valid.count, kind, c->arch.V, &s->valid));
     return wh_sampler_init(wh_tokens_count(s->valid), T, 1, 0, false, &s->valid_sampler);
+}
+
+enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out) {
+    struct wh_tokenizer *tokenizer;
+    if (c->data.end_of_text >= 0) {
+        *out = (uint32_t)c->data.end_of_text;
+        return WH_OK;
+    }
+    WH_TRY(wh_tokenizer_open(c->tokenizer.path, &tokenizer));
+    const bool has = wh_tokenizer_end_of_text(tokenizer, out);
+    wh_tokenizer_close(tokenizer);
+    if (has) return WH_OK;
+    return WH_FAIL(WH_CONFIG,
+                   "data.document_mask: the tokenizer %s has no end-of-text token; name one with data.end_of_text",
+                   c->tokenizer.path);
 }
 
 static enum wh_status open_batch(struct wh_session *s) {
@@ -98,6 +114,7 @@ enum wh_status wh_session_open(const struct wh_config *config, struct wh_session
     WH_TRY_GOTO(wh_params_new(&config->arch, &s.params), close);
     *out = s; /* the table's address goes into the net */
     WH_TRY_GOTO(open_data(out), close_out);
+    if (config->data.document_mask) WH_TRY_GOTO(wh_session_end_of_text(config, &out->end_of_text), close_out);
     WH_TRY_GOTO(open_batch(out), close_out);
     WH_TRY_GOTO(open_net(out), close_out);
     WH_TRY_GOTO(open_optimizer(out), close_out);
@@ -125,7 +142,7 @@ static struct wh_batch data_of(const struct wh_session *s, const struct wh_token
                                const struct wh_sampler *sampler) {
     return (struct wh_batch){.tokens = tokens,
                              .sampler = sampler,
-                             .end_of_text = (uint32_t)s->config->data.end_of_text,
+                             .end_of_text = s->end_of_text,
                              .split_documents = s->config->data.document_mask};
 }
 
