@@ -242,6 +242,8 @@ static void test_megatron_refusals(void **state) {
     refuse_index(17, 5, 1, "code 5");
     refuse_index(18, INT64_MAX, 8, "has 82");
     refuse_index(18, 3, 8, "has 82");
+    refuse_index(18, ((int64_t)1 << 62) + 2, 8, "has 82"); /* 12 times that is 24, modulo 2^64 */
+    refuse_index(26, ((int64_t)1 << 61) + 3, 8, "has 82");
     refuse_index(26, -1, 8, "has 82");
     refuse_index(34, -3, 4, "length -3");
     refuse_index(34, INT32_MAX, 4, "i.bin");
