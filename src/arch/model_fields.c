@@ -1,6 +1,8 @@
 #include "arch/model_fields.h"
 
+#include <float.h>
 #include <jansson.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,8 +49,16 @@ static const struct field {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
+/* Whole numbers keep a point, so that every reader takes them for reals. */
+static bool add_whole(struct wh_text *t, double x) {
+    bool whole = x == trunc(x) && fabs(x) < 1e9;
+    if (whole) wh_text_add(t, "%.1f", x);
+    return whole;
+}
+
 void wh_text_add_f32(struct wh_text *t, float x) {
     char s[32];
+    if (add_whole(t, (double)x)) return;
     for (int digits = 1; digits <= 9; digits++) {
         snprintf(s, sizeof s, "%.*g", digits, (double)x);
         if (strtof(s, NULL) == x) break;
@@ -58,6 +68,7 @@ void wh_text_add_f32(struct wh_text *t, float x) {
 
 void wh_text_add_f64(struct wh_text *t, double x) {
     char s[32];
+    if (add_whole(t, x)) return;
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(s, sizeof s, "%.*g", digits, x);
         if (strtod(s, NULL) == x) break;
@@ -68,24 +79,12 @@ void wh_text_add_f64(struct wh_text *t, double x) {
 static void add_value(struct wh_text *t, const struct field *f, const struct wh_model *m) {
     const void *at = (const char *)m + f->offset;
     switch (f->kind) {
-    case U32:
-        wh_text_add(t, "%u", *(const uint32_t *)at);
-        break;
-    case BOOL:
-        wh_text_add(t, "%s", *(const bool *)at ? "true" : "false");
-        break;
-    case F32:
-        wh_text_add_f32(t, *(const float *)at);
-        break;
-    case F64:
-        wh_text_add_f64(t, *(const double *)at);
-        break;
-    case FAMILY:
-        wh_text_add(t, "\"%s\"", wh_family_name(m->family));
-        break;
-    case ROPE:
-        wh_text_add(t, "\"%s\"", wh_rope_kind_names[m->rope.kind]);
-        break;
+    case U32: wh_text_add(t, "%u", *(const uint32_t *)at); break;
+    case BOOL: wh_text_add(t, "%s", *(const bool *)at ? "true" : "false"); break;
+    case F32: wh_text_add_f32(t, *(const float *)at); break;
+    case F64: wh_text_add_f64(t, *(const double *)at); break;
+    case FAMILY: wh_text_add(t, "\"%s\"", wh_family_name(m->family)); break;
+    case ROPE: wh_text_add(t, "\"%s\"", wh_rope_kind_names[m->rope.kind]); break;
     }
 }
 
@@ -106,6 +105,13 @@ static bool name_index(const json_t *value, const char *(*name)(int), int count,
 static const char *family_name(int i) { return wh_family_name((enum wh_family)i); }
 static const char *rope_name(int i) { return wh_rope_kind_names[i]; }
 
+static bool read_f32(const json_t *value, float *out) {
+    double x = json_number_value(value) + 0.0; /* no minus zero */
+    if (!json_is_number(value) || fabs(x) > FLT_MAX) return false;
+    *out = (float)x;
+    return true;
+}
+
 static bool read_value(const struct field *f, const json_t *value, struct wh_model *m) {
     void *at = (char *)m + f->offset;
     int index = 0;
@@ -115,15 +121,9 @@ static bool read_value(const struct field *f, const json_t *value, struct wh_mod
             return false;
         *(uint32_t *)at = (uint32_t)json_integer_value(value);
         return true;
-    case BOOL:
-        *(bool *)at = json_is_true(value);
-        return json_is_boolean(value);
-    case F32:
-        *(float *)at = (float)json_number_value(value);
-        return json_is_number(value);
-    case F64:
-        *(double *)at = json_number_value(value);
-        return json_is_number(value);
+    case BOOL: *(bool *)at = json_is_true(value); return json_is_boolean(value);
+    case F32: return read_f32(value, at);
+    case F64: *(double *)at = json_number_value(value) + 0.0; return json_is_number(value);
     case FAMILY:
         if (!name_index(value, family_name, WH_FAMILY_COUNT, &index)) return false;
         m->family = (enum wh_family)index;
@@ -141,8 +141,7 @@ void wh_model_fields_read(const void *json, const char *file, struct wh_model *o
     struct wh_model m = {0};
     for (int i = 0; i < FIELDS; i++) {
         const json_t *value = json_object_get(json, fields[i].name);
-        if (!value)
-            wh_faults_add(faults, file, 0, "wanhe.model.%s is missing", fields[i].name);
+        if (!value) wh_faults_add(faults, file, 0, "wanhe.model.%s is missing", fields[i].name);
         else if (!read_value(&fields[i], value, &m))
             wh_faults_add(faults, file, 0, "wanhe.model.%s has an impossible value", fields[i].name);
     }

@@ -16,7 +16,7 @@ void wh_model_fields_read(const void *json, const char *file, struct wh_model *o
  * learned positions, factors of a scaling that is off). True: they are the same. */
 bool wh_model_fields_equal(const struct wh_model *a, const struct wh_model *b, struct wh_text *differences);
 
-/* Adds a number in the fewest digits (of 9 or 17) that strtof or strtod read back to the same bits. */
+/* Adds a finite number as a JSON real in the fewest digits (of 9 or 17) that strtof or strtod read back the same. */
 void wh_text_add_f32(struct wh_text *t, float x);
 void wh_text_add_f64(struct wh_text *t, double x);
 

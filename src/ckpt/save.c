@@ -77,10 +77,8 @@ static enum wh_status write_class(const char *folder, const char *name, const st
     enum wh_status status = wh_safetensors_create(path, list, p->count, metadata, 4, hashes, &w);
     if (status == WH_OK) {
         status = stream(&w, p, values);
-        if (status == WH_OK)
-            status = wh_safetensors_commit(&w, &bytes, &bytes_xxh3);
-        else
-            wh_safetensors_abandon(&w);
+        if (status == WH_OK) status = wh_safetensors_commit(&w, &bytes, &bytes_xxh3);
+        else wh_safetensors_abandon(&w);
     }
     if (status == WH_OK) {
         for (size_t i = 0; i < p->count; i++) {
@@ -154,74 +152,26 @@ enum wh_status wh_ckpt_check_space(const char *folder, uint64_t needed_bytes) {
     return WH_OK;
 }
 
-/* Removes a part folder without losing the record of what went wrong. */
-static void undo(const char *part) {
-    struct wh_error first = *wh_error();
-    if (wh_dir_exists(part)) wh_dir_remove(part);
-    *wh_error() = first;
-}
-
-/* Writes folder `part` from nothing; on failure it is gone again. */
-static enum wh_status write_part(const char *part, const char *parent, const struct wh_ckpt_view *v) {
+/* Fills folder `part` on the file system of `parent`; says how much room was needed if it fails. */
+static enum wh_status fill_checked(const char *part, const char *parent, const struct wh_ckpt_view *v) {
     uint64_t needed = wh_ckpt_bytes(v->params, v->m && v->v), available = 0;
-    enum wh_status status = wh_ckpt_check_space(parent, needed);
-    if (status == WH_OK && wh_dir_exists(part)) status = wh_dir_remove(part);
-    if (status == WH_OK) status = wh_dir_create(part);
-    if (status == WH_OK) {
-        status = fill(part, v);
-        if (status != WH_OK) {
-            struct wh_error first = *wh_error();
-            bool known = wh_dir_free_bytes(parent, &available) == WH_OK;
-            *wh_error() = first;
-            if (known)
-                wh_while(status, "while saving a checkpoint: %llu bytes are needed, %llu are free",
-                         (unsigned long long)needed, (unsigned long long)available);
-        }
-    }
-    if (status != WH_OK) undo(part);
-    return status;
-}
-
-static char *with_suffix(const char *path, const char *suffix) {
-    char *s = malloc(strlen(path) + strlen(suffix) + 1);
-    WH_ASSERT(s != NULL);
-    sprintf(s, "%s%s", path, suffix);
-    return s;
-}
-
-/* The folder that holds `path`; malloc'd. */
-static char *parent_of(const char *path) {
-    char *s = strdup(path);
-    WH_ASSERT(s != NULL);
-    size_t n = strlen(s);
-    while (n > 1 && s[n - 1] == '/') s[--n] = '\0';
-    char *slash = strrchr(s, '/');
-    if (!slash)
-        strcpy(s, ".");
-    else if (slash == s)
-        s[1] = '\0';
-    else
-        *slash = '\0';
-    return s;
+    WH_TRY(wh_ckpt_check_space(parent, needed));
+    enum wh_status status = fill(part, v);
+    if (status != WH_IO) return status;
+    struct wh_error first = *wh_error();
+    bool known = wh_dir_free_bytes(parent, &available) == WH_OK;
+    *wh_error() = first;
+    if (!known) return status;
+    return wh_while(status, "saving a checkpoint: %llu bytes are needed, %llu are free", (unsigned long long)needed,
+                    (unsigned long long)available);
 }
 
 enum wh_status wh_ckpt_write(const char *path, const struct wh_ckpt_view *view) {
-    size_t n = strlen(path);
-    char *target = strdup(path);
-    WH_ASSERT(target != NULL && n > 0);
-    while (n > 1 && target[n - 1] == '/') target[--n] = '\0';
-    char *parent = parent_of(target), *part = with_suffix(target, ".part"), **names = NULL;
-    size_t count = 0;
-    enum wh_status status = wh_dir_create(parent);
-    if (status == WH_OK && wh_file_exists(target)) status = wh_dir_list(target, &names, &count);
-    if (status == WH_OK && count) status = WH_FAIL(WH_CONFIG, "%s is not empty; choose another folder", target);
-    wh_dir_list_free(names, count);
-    if (status == WH_OK) status = write_part(part, parent, view);
-    if (status == WH_OK) status = wh_file_rename(part, target);
-    if (status == WH_OK) status = wh_dir_sync(parent);
-    free(parent);
-    free(part);
-    free(target);
+    char *part;
+    WH_TRY(wh_dir_begin(path, &part));
+    enum wh_status status = fill_checked(part, part, view);
+    if (status == WH_OK) return wh_dir_commit(part, path);
+    wh_dir_abandon(part);
     return status;
 }
 
@@ -234,20 +184,28 @@ static enum wh_status write_latest(const char *folder, uint64_t step) {
     return status == WH_OK ? wh_dir_sync(folder) : status;
 }
 
+/* Writes the folder of the step, aside, then in place. */
+static enum wh_status publish(const char *folder, const struct wh_ckpt_view *view) {
+    char *target = wh_ckpt_step_path(folder, view->state.step), *part = malloc(strlen(target) + sizeof ".part");
+    WH_ASSERT(part != NULL);
+    sprintf(part, "%s.part", target);
+    enum wh_status status = wh_dir_create(part);
+    if (status == WH_OK) status = fill_checked(part, folder, view);
+    if (status == WH_OK) status = wh_file_exists(target) ? wh_dir_replace(part, target) : wh_file_rename(part, target);
+    if (status == WH_OK) free(part);
+    else wh_dir_abandon(part);
+    free(target);
+    return status == WH_OK ? wh_dir_sync(folder) : status;
+}
+
 enum wh_status wh_ckpt_save(const char *run, const struct wh_ckpt_view *view, uint32_t keep_last,
                             struct wh_text *remarks) {
-    uint64_t step = view->state.step;
-    char *folder = wh_path_join(run, "checkpoints"), *target = wh_ckpt_step_path(folder, step);
-    char *part = with_suffix(target, ".part");
+    char *folder = wh_path_join(run, "checkpoints");
     enum wh_status status = wh_dir_create(folder);
     if (status == WH_OK) status = wh_ckpt_clean(folder, remarks);
-    if (status == WH_OK) status = write_part(part, folder, view);
-    if (status == WH_OK) status = wh_file_exists(target) ? wh_dir_replace(part, target) : wh_file_rename(part, target);
-    if (status == WH_OK) status = wh_dir_sync(folder);
-    if (status == WH_OK) status = write_latest(folder, step);
-    if (status == WH_OK) status = wh_ckpt_retain(folder, step, keep_last, remarks);
-    free(part);
-    free(target);
+    if (status == WH_OK) status = publish(folder, view);
+    if (status == WH_OK) status = write_latest(folder, view->state.step);
+    if (status == WH_OK) status = wh_ckpt_retain(folder, view->state.step, keep_last, remarks);
     free(folder);
     return status;
 }

@@ -11,9 +11,9 @@
  *     int wh_cmd_inspect(int argc, char **argv) {
  *         struct args args = {0};
  *         int code;
- *         if (!wh_cli_begin("inspect", "shows what a token file holds", options, argc, argv, &args, &args.common,
- * &code)) return code; return wh_cli_end(inspect(&args));      // prints the record of a failed status, returns the
- * exit code
+ *         if (!wh_cli_begin("inspect", "Shows what it holds.", options, argc, argv, &args, &args.common, &code))
+ *             return code;
+ *         return wh_cli_end(inspect(&args));      // prints the record of a failed status, returns the exit code
  *     } */
 #ifndef WH_CLI_CLI_H
 #define WH_CLI_CLI_H
@@ -31,13 +31,14 @@ struct wh_cli_common {
     const char *color; /* auto | always | never */
 };
 
-#define WH_CLI_COMMON(T)                                                                                            \
-    {"json", 0, WH_OPTION_FLAG, offsetof(T, common.json), NULL, "print JSON on stdout"},                            \
-        {"quiet", 'q', WH_OPTION_FLAG, offsetof(T, common.quiet), NULL, "say nothing but errors"},                  \
-        {"verbose", 'v', WH_OPTION_COUNT, offsetof(T, common.verbose), NULL, "say more (may be repeated)"},         \
-        {"color", 0, WH_OPTION_TEXT, offsetof(T, common.color), "WHEN", "auto, always or never (also NO_COLOR)"}, { \
-        "help", 'h', WH_OPTION_FLAG, offsetof(T, common.help), NULL, "show this"                                    \
-    }
+/* clang-format off */
+#define WH_CLI_COMMON(T)                                                                                             \
+    {"json", 0, WH_OPTION_FLAG, offsetof(T, common.json), NULL, "print JSON on stdout"},                             \
+    {"quiet", 'q', WH_OPTION_FLAG, offsetof(T, common.quiet), NULL, "say nothing but errors"},                       \
+    {"verbose", 'v', WH_OPTION_COUNT, offsetof(T, common.verbose), NULL, "say more (may be repeated)"},              \
+    {"color", 0, WH_OPTION_TEXT, offsetof(T, common.color), "WHEN", "auto, always or never (also NO_COLOR)"},        \
+    {"help", 'h', WH_OPTION_FLAG, offsetof(T, common.help), NULL, "show this"}
+/* clang-format on */
 
 /* The commands. argv[0] is the command's name. Each returns the exit code of the process. */
 int wh_cmd_train(int argc, char **argv);
@@ -60,8 +61,8 @@ bool wh_cli_begin(const char *name, const char *purpose, const struct wh_option 
  * error too. */
 int wh_cli_end(enum wh_status status);
 
-/* Talk, to stderr, a newline is added. say: unless --quiet. detail: only with -v. warn: even with --quiet, "warning:
- * ...". */
+/* Talk, to stderr; a newline is added. say: unless --quiet. detail: only with -v. warn: "warning: ...", even with
+ * --quiet. */
 void wh_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void wh_cli_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void wh_cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));

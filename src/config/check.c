@@ -139,10 +139,14 @@ static bool check_batch(struct check *x) {
 
 /* --- model --- */
 
-static bool any_model_key(const struct wh_config *c) {
+static bool has_sizes(const struct wh_config *c) {
     for (int k = WH_KEY_MODEL_TYPE; k <= WH_KEY_DROP_RESID; k++)
         if (given(c, (enum wh_config_key)k)) return true;
     return false;
+}
+
+bool wh_config_wants_model(const struct wh_config *c) {
+    return *c->model.config || (*c->model.init_from && !has_sizes(c));
 }
 
 /* Writes the family's value back, so that the effective configuration shows it. */
@@ -177,8 +181,8 @@ static void derive_sizes(struct check *x) {
 }
 
 static void derive_switches(struct wh_config *c, const struct wh_model *family) {
-    derive_real(c, WH_KEY_NORM_EPS, &c->model_config.norm_eps,
-                family->layer_norm || c->model_config.model_type != WH_QWEN2 ? 1e-5 : 1e-6);
+    /* written as decimals: family->norm_eps is a float and would show as 9.99999975e-06 */
+    derive_real(c, WH_KEY_NORM_EPS, &c->model_config.norm_eps, family->family == WH_QWEN2 ? 1e-6 : 1e-5);
     if (!family->learned_positions) derive_real(c, WH_KEY_ROPE_THETA, &c->model_config.rope_theta, family->rope.theta);
     if (!given(c, WH_KEY_TIED) && !faulty(c, WH_KEY_TIED)) {
         c->model_config.tie_word_embeddings = family->tied;
@@ -269,11 +273,14 @@ static bool model_from_keys(struct check *x) {
 static bool check_model(struct check *x) {
     struct wh_config *c = x->c;
     size_t faults_before = x->faults->count;
-    if (*c->model.config && any_model_key(c)) {
-        fault(x, WH_KEY_MODEL_CONFIG, "model.config and model.model_config are both given; leave one out");
+    if (has_sizes(c) && (*c->model.config || c->arch_given)) {
+        fault(x, WH_KEY_MODEL_CONFIG, "the model is given twice, as a file and as model.model_config; leave one out");
         return false;
     }
-    if (*c->model.config && !c->arch_given) return false; /* its reader has told why */
+    if (wh_config_wants_model(c) && !c->arch_given) { /* its reader has told why */
+        if (x->faults->count == 0) fault(x, WH_KEY_MODEL_CONFIG, "the model was not read");
+        return false;
+    }
     if (!c->arch_given && !model_from_keys(x)) return false;
     wh_model_check(&c->arch, x->faults);
     if (!faulty(c, WH_KEY_SEQUENCE) && c->tokens.sequence_length > c->arch.max_position)
@@ -354,7 +361,7 @@ static void check_data(struct check *x) {
 static void check_name(struct check *x) {
     const char *name = x->c->general.run;
     static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    if (*name == '.' || *name == '-' || strlen(name) > 100 || name[strspn(name, legal)] || !*name)
+    if (strchr("._-", *name) || strlen(name) > 100 || name[strspn(name, legal)])
         fault(x, WH_KEY_RUN,
               "general.run '%.100s' must have 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first",
               name);

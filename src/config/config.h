@@ -8,11 +8,11 @@
  *     struct wh_faults faults = {0};
  *     struct wh_config c;
  *     wh_config_parse(text, bytes, "run.yaml", sets, set_count, &c, &faults);
- *     if (*c.model.config) ... wh_config_set_model(&c, &model);          // what a config.json says, read by the caller
- *     wh_config_check(&c, &faults);                                      // works out what was left out; rules across
- * keys WH_TRY(wh_faults_status(&faults, WH_CONFIG));
+ *     if (wh_config_wants_model(&c)) ... wh_config_set_model(&c, &model);  // read by the caller
+ *     wh_config_check(&c, &faults);                                        // what was left out; rules across keys
+ *     WH_TRY(wh_faults_status(&faults, WH_CONFIG));
  *     ...
- *     wh_config_free(&c);                                                // also after faults
+ *     wh_config_free(&c);                                                  // also after faults
  *
  * Pure: no files, no environment. */
 #ifndef WH_CONFIG_CONFIG_H
@@ -160,7 +160,9 @@ struct wh_config {
 void wh_config_parse(const char *text, size_t bytes, const char *file_name, const char *const *sets, size_t set_count,
                      struct wh_config *out, struct wh_faults *faults);
 
-/* The model that `model.config` names. */
+/* The model is not in the run configuration: it is in the file `model.config`, or, if that is "" too, in config.json in
+ * the folder `model.init_from`. The caller must read it, or add a fault. */
+bool wh_config_wants_model(const struct wh_config *c);
 void wh_config_set_model(struct wh_config *c, const struct wh_model *m);
 
 /* Works out what was left out (batch arithmetic, schedule, grain, arch) and checks every rule across keys. */

@@ -232,7 +232,7 @@ static void assign(struct reader *r, const char *path, yaml_mark_t key_mark, con
         assign_alias(r, alias, path, v);
     else if (!wh_config_is_section(path))
         unknown(r, key_mark, path);
-    else if (!v->null) {
+    else if (!v->null || r->is_set) {
         fault(r, v->at, "%s is a section: keys below it are wanted, not a value", path);
         spoil_section(r, path);
     }

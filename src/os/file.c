@@ -155,10 +155,8 @@ enum wh_status wh_file_commit(struct wh_file_writer *w) {
     enum wh_status status = flush(w);
     if (status == WH_OK && fsync(w->fd) != 0) status = failed("sync", w->part_path);
     if (status == WH_OK && rename(w->part_path, w->path) != 0) status = failed("rename into place", w->path);
-    if (status == WH_OK)
-        close_writer(w);
-    else
-        wh_file_abandon(w);
+    if (status == WH_OK) close_writer(w);
+    else wh_file_abandon(w);
     return status;
 }
 
@@ -248,10 +246,8 @@ enum wh_status wh_dir_remove(const char *path) {
     for (size_t i = 0; i < count && status == WH_OK; i++) {
         char *inside = wh_path_join(path, names[i]);
         struct stat st;
-        if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode))
-            status = wh_dir_remove(inside);
-        else if (unlink(inside) != 0)
-            status = failed("remove", inside);
+        if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode)) status = wh_dir_remove(inside);
+        else if (unlink(inside) != 0) status = failed("remove", inside);
         free(inside);
     }
     wh_dir_list_free(names, count);
@@ -261,6 +257,48 @@ enum wh_status wh_dir_remove(const char *path) {
 
 enum wh_status wh_file_rename(const char *from, const char *to) {
     return rename(from, to) == 0 ? WH_OK : failed("rename into place", to);
+}
+
+/* PATH.part, without slashes at the end of PATH. */
+static char *part_name(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    char *part = malloc(n + sizeof ".part");
+    WH_ASSERT(part != NULL);
+    sprintf(part, "%.*s.part", (int)n, path);
+    return part;
+}
+
+enum wh_status wh_dir_begin(const char *path, char **part) {
+    char **names = NULL, *p = part_name(path);
+    size_t count = 0;
+    enum wh_status status = WH_OK;
+    if (wh_file_exists(path)) status = wh_dir_list(path, &names, &count);
+    wh_dir_list_free(names, count);
+    if (status == WH_OK && count) status = WH_FAIL(WH_CONFIG, "%s is not empty; choose another folder", path);
+    if (status == WH_OK && wh_dir_exists(p)) status = wh_dir_remove(p);
+    if (status == WH_OK) status = wh_dir_create(p);
+    if (status == WH_OK) *part = p;
+    else free(p);
+    return status;
+}
+
+enum wh_status wh_dir_commit(char *part, const char *path) {
+    char *parent = wh_path_parent(path);
+    enum wh_status status = wh_dir_sync(part);
+    if (status == WH_OK) status = wh_file_rename(part, path);
+    if (status == WH_OK) status = wh_dir_sync(parent);
+    free(parent);
+    if (status == WH_OK) free(part);
+    else wh_dir_abandon(part);
+    return status;
+}
+
+void wh_dir_abandon(char *part) {
+    struct wh_error first = *wh_error();
+    if (wh_dir_exists(part)) wh_dir_remove(part);
+    *wh_error() = first;
+    free(part);
 }
 
 enum wh_status wh_dir_replace(const char *from, const char *to) {
@@ -309,6 +347,21 @@ char *wh_path_join(const char *folder, const char *name) {
     return path;
 }
 
+char *wh_path_parent(const char *path) {
+    char *parent = strdup(path);
+    WH_ASSERT(parent != NULL);
+    size_t n = strlen(parent);
+    while (n > 1 && parent[n - 1] == '/') n--; /* slashes at the end */
+    while (n > 0 && parent[n - 1] != '/') n--; /* the name */
+    while (n > 1 && parent[n - 1] == '/') n--; /* slashes before it */
+    parent[n] = '\0';
+    if (n > 0) return parent;
+    free(parent);
+    parent = strdup(".");
+    WH_ASSERT(parent != NULL);
+    return parent;
+}
+
 enum wh_status wh_lock_take(const char *folder, int *fd) {
     char *path = wh_path_join(folder, "lock"), owner[32] = "";
     enum wh_status status = WH_OK;
@@ -323,10 +376,8 @@ enum wh_status wh_lock_take(const char *folder, int *fd) {
         close(f);
     } else {
         int n = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
-        if (ftruncate(f, 0) == 0 && write(f, owner, (size_t)n) == n)
-            *fd = f;
-        else
-            status = failed("write", path), close(f);
+        if (ftruncate(f, 0) == 0 && write(f, owner, (size_t)n) == n) *fd = f;
+        else status = failed("write", path), close(f);
     }
     free(path);
     return status;

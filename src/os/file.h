@@ -55,6 +55,13 @@ enum wh_status wh_dir_list(const char *path, char ***names, size_t *count);
 void wh_dir_list_free(char **names, size_t count);
 enum wh_status wh_file_rename(const char *from, const char *to);
 
+/* A folder being written: everything goes into PATH.part, which wh_dir_commit syncs and renames and wh_dir_abandon
+ * removes (keeping the error record). PATH must not be there or be empty (CONFIG); parents are made. Either call frees
+ * `part`. */
+enum wh_status wh_dir_begin(const char *path, char **part);
+enum wh_status wh_dir_commit(char *part, const char *path);
+void wh_dir_abandon(char *part);
+
 /* Puts folder `from` in the place of folder `to` (which exists) and removes the old one: in one step where the file
  * system can exchange names, else by two renames. */
 enum wh_status wh_dir_replace(const char *from, const char *to);
@@ -67,6 +74,8 @@ enum wh_status wh_dir_free_bytes(const char *path, uint64_t *out);
 
 /* "a/b" from "a" and "b"; malloc'd. */
 char *wh_path_join(const char *folder, const char *name);
+/* The folder that holds `path` ("." and "/" where there is no other); trailing slashes don't count. malloc'd. */
+char *wh_path_parent(const char *path);
 
 /* Takes the lock file FOLDER/lock for this process; held until exit or wh_lock_release. Refuses with CONFIG if another
  * process holds it, naming its pid. */

@@ -169,6 +169,10 @@ static void odd_values(void **state) {
     expect_faults(
         small, "general.run=../x",
         "--set: general.run '../x' must have 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first");
+    expect_faults(small, "general.run=_x",
+                  "--set: general.run '_x' must have 1 to 100 letters, digits, '.', '_' or '-', a letter or digit "
+                  "first");
+    expect_faults(small, "grain=null", "--set grain=null: grain is a section: keys below it are wanted, not a value");
     expect_faults(small, "kernels=avx3", "--set kernels=avx3: kernels: 'avx3' is none of auto|reference|avx2|avx512");
     expect_faults(small, "threads=\"\\0\"", "--set threads=\"\\0\": a zero byte in a value");
 }
@@ -257,7 +261,7 @@ static void rules_across_keys(void **state) {
                   "--set: model.model_config.hidden_act does not fit model_type llama; legal: silu");
     expect_faults(small, "data.end_of_text=256", "--set: data.end_of_text 256 is not below vocab_size 256");
     expect_faults(small, "model.config=config.json",
-                  "--set: model.config and model.model_config are both given; leave one out");
+                  "--set: the model is given twice, as a file and as model.model_config; leave one out");
 }
 
 static void schedule(void **state) {
@@ -369,12 +373,18 @@ static void model_from_outside(void **state) {
     m.V = 300, m.C = 16, m.L = 1, m.H = m.Hkv = 2, m.D = 8, m.F = 64, m.max_position = 64;
     wh_config_parse(text, strlen(text), "run.yaml", NULL, 0, &c, &f);
     assert_string_equal(c.model.config, "config.json");
+    assert_true(wh_config_wants_model(&c));
     wh_config_set_model(&c, &m);
     wh_config_check(&c, &f);
     assert_int_equal(f.count, 0);
     assert_int_equal(c.arch.V, 300);
     assert_int_equal(c.grain.tensor, 2);
     assert_int_equal(c.grain.data, 2);
+    wh_config_free(&c);
+    expect_faults(text, "", "run.yaml:1: the model was not read");
+    expect_faults(text, "model.config=null|model.init_from=folder", "run.yaml: the model was not read");
+    load_good(small, "model.init_from=folder", &c);
+    assert_false(wh_config_wants_model(&c));
     wh_config_free(&c);
 }
 
