@@ -56,7 +56,7 @@ static bool read_hash(const json_t *j, uint64_t *out) {
 static bool read_name(const json_t *j, char *out, size_t bytes) {
     const char *s = json_string_value(j);
     if (!s || strlen(s) >= bytes || strchr(s, '/')) return false;
-    strcpy(out, s);
+    memcpy(out, s, strlen(s) + 1);
     return true;
 }
 

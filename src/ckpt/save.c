@@ -186,9 +186,7 @@ static enum wh_status write_latest(const char *folder, uint64_t step) {
 
 /* Writes the folder of the step, aside, then in place. */
 static enum wh_status publish(const char *folder, const struct wh_ckpt_view *view) {
-    char *target = wh_ckpt_step_path(folder, view->state.step), *part = malloc(strlen(target) + sizeof ".part");
-    WH_ASSERT(part != NULL);
-    sprintf(part, "%s.part", target);
+    char *target = wh_ckpt_step_path(folder, view->state.step), *part = wh_path_suffix(target, ".part");
     enum wh_status status = wh_dir_create(part);
     if (status == WH_OK) status = fill_checked(part, folder, view);
     if (status == WH_OK) status = wh_file_exists(target) ? wh_dir_replace(part, target) : wh_file_rename(part, target);

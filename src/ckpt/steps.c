@@ -89,10 +89,8 @@ enum wh_status wh_ckpt_step_check(const char *folder, uint64_t step) {
 }
 
 static enum wh_status set_aside(const char *folder, uint64_t step, struct wh_text *remarks) {
-    char *path = wh_ckpt_step_path(folder, step), *aside = malloc(strlen(path) + sizeof ".ahead");
+    char *path = wh_ckpt_step_path(folder, step), *aside = wh_path_suffix(path, ".ahead");
     enum wh_status status = WH_OK;
-    WH_ASSERT(aside != NULL);
-    sprintf(aside, "%s.ahead", path);
     if (wh_dir_exists(aside)) status = wh_dir_remove(aside);
     if (status == WH_OK) status = wh_file_rename(path, aside);
     if (status == WH_OK)

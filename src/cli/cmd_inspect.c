@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/checkpoint.h"
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "os/file.h"
@@ -37,7 +38,7 @@ static bool has(const char *folder, const char *name) {
 static enum wh_status inspect_folder(const struct args *a, json_t *out) {
     if (has(a->path, "manifest.json") || has(a->path, "weights.safetensors"))
         return wh_inspect_checkpoint(a->path, a->verify, out);
-    if (has(a->path, "checkpoints") || wh_inspect_has_steps(a->path)) return wh_inspect_run(a->path, out);
+    if (has(a->path, "checkpoints") || wh_ckpt_any(a->path)) return wh_inspect_run(a->path, out);
     if (has(a->path, "config.json")) return wh_inspect_hf(a->path, out);
     if (has(a->path, "tokenizer.json") || has(a->path, "vocab.json") || has(a->path, "encoder.json"))
         return wh_inspect_tokenizer(a->path, out);

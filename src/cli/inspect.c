@@ -145,7 +145,6 @@ enum wh_status wh_inspect_checkpoint(const char *folder, bool verify, json_t *ou
     return status;
 }
 
-bool wh_inspect_has_steps(const char *folder) { return wh_ckpt_any(folder); }
 
 enum wh_status wh_inspect_run(const char *folder, json_t *out) {
     uint64_t *steps;

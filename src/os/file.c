@@ -110,12 +110,9 @@ enum wh_status wh_file_create(const char *path, struct wh_file_writer *out) {
     struct wh_file_writer w = {.fd = -1};
     ignore_size_signal();
     w.path = strdup(path);
-    w.part_path = malloc(strlen(path) + sizeof ".part");
+    w.part_path = wh_path_suffix(path, ".part");
     w.buffer = malloc(WRITER_BUFFER_BYTES);
-    if (w.path && w.part_path && w.buffer) {
-        sprintf(w.part_path, "%s.part", path);
-        w.fd = open(w.part_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    }
+    if (w.path && w.buffer) w.fd = open(w.part_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (w.fd < 0) {
         enum wh_status status = failed("create", path);
         free(w.path), free(w.part_path), free(w.buffer);
@@ -259,18 +256,8 @@ enum wh_status wh_file_rename(const char *from, const char *to) {
     return rename(from, to) == 0 ? WH_OK : failed("rename into place", to);
 }
 
-/* PATH.part, without slashes at the end of PATH. */
-static char *part_name(const char *path) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    char *part = malloc(n + sizeof ".part");
-    WH_ASSERT(part != NULL);
-    sprintf(part, "%.*s.part", (int)n, path);
-    return part;
-}
-
 enum wh_status wh_dir_begin(const char *path, char **part) {
-    char **names = NULL, *p = part_name(path);
+    char **names = NULL, *p = wh_path_suffix(path, ".part");
     size_t count = 0;
     enum wh_status status = WH_OK;
     if (wh_file_exists(path)) status = wh_dir_list(path, &names, &count);
@@ -305,9 +292,7 @@ enum wh_status wh_dir_replace(const char *from, const char *to) {
     enum wh_status status = WH_OK;
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) return wh_dir_remove(from);
     if (errno != EINVAL && errno != ENOSYS) return failed("exchange with its successor", to);
-    char *old = malloc(strlen(to) + sizeof ".replaced");
-    WH_ASSERT(old != NULL);
-    sprintf(old, "%s.replaced", to);
+    char *old = wh_path_suffix(to, ".replaced");
     status = wh_file_rename(to, old);
     if (status == WH_OK) status = wh_file_rename(from, to);
     if (status == WH_OK) status = wh_dir_remove(old);
@@ -339,12 +324,21 @@ enum wh_status wh_dir_free_bytes(const char *path, uint64_t *out) {
     return WH_OK;
 }
 
+static char *join(const char *begin, size_t begin_bytes, const char *middle, const char *end) {
+    char *path = NULL;
+    WH_ASSERT(asprintf(&path, "%.*s%s%s", (int)begin_bytes, begin, middle, end) >= 0);
+    return path;
+}
+
 char *wh_path_join(const char *folder, const char *name) {
     size_t n = strlen(folder);
-    char *path = malloc(n + strlen(name) + 2);
-    WH_ASSERT(path != NULL);
-    sprintf(path, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
-    return path;
+    return join(folder, n, n && folder[n - 1] == '/' ? "" : "/", name);
+}
+
+char *wh_path_suffix(const char *path, const char *suffix) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    return join(path, n, "", suffix);
 }
 
 char *wh_path_parent(const char *path) {
