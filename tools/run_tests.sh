@@ -12,9 +12,10 @@ rm -f "$logs"/*.failed
 # Several multi-threaded programs share the processors here: spinning threads would only take them from each other.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" TEST_LOGS="$logs" TEST_SECONDS="${TEST_SECONDS:-120}"
 [ $# -eq 0 ] || printf '%s\0' "$@" | xargs -0 -n 1 -P "${TEST_JOBS:-$(nproc)}" sh -c '
-    name=$(echo "$1" | tr / _)
+    name=$(echo "$1" | tr / _) start=$(date +%s)
     timeout "$TEST_SECONDS" "$1" >"$TEST_LOGS/$name.log" 2>&1
-    rc=$?
+    rc=$? seconds=$(($(date +%s) - start))
+    [ $seconds -lt 15 ] || echo "slow: $1 took $seconds s"
     [ $rc -eq 0 ] || { echo "$1 (exit code $rc)"; tail -n 40 "$TEST_LOGS/$name.log"; } >"$TEST_LOGS/$name.failed"
     exit 0' run
 failed=0

@@ -67,9 +67,12 @@ static double llama3_scaled(const struct wh_rope *r, double frequency) {
 double wh_rope_inverse_frequency(const struct wh_rope *rope, uint32_t D, uint32_t i) {
     double frequency = 1.0 / wh_pow(rope->theta, 2.0 * i / D);
     switch (rope->kind) {
-    case WH_ROPE_LINEAR: return frequency / rope->factor;
-    case WH_ROPE_LLAMA3: return llama3_scaled(rope, frequency);
-    case WH_ROPE_PLAIN: break;
+    case WH_ROPE_LINEAR:
+        return frequency / rope->factor;
+    case WH_ROPE_LLAMA3:
+        return llama3_scaled(rope, frequency);
+    case WH_ROPE_PLAIN:
+        break;
     }
     return frequency;
 }

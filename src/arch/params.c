@@ -43,8 +43,10 @@ static void append(struct wh_params *p, const struct row *r, int layer) {
                            .decay = r->decay,
                            .init = r->init};
     q->elems = r->rows * (r->cols ? r->cols : 1);
-    if (layer >= 0) snprintf(q->name, sizeof q->name, "layer.%d.%s", layer, r->name);
-    else snprintf(q->name, sizeof q->name, "%s", r->name);
+    if (layer >= 0)
+        snprintf(q->name, sizeof q->name, "layer.%d.%s", layer, r->name);
+    else
+        snprintf(q->name, sizeof q->name, "%s", r->name);
     /* joined only makes sense to a tensor that is there: mlp.up stands alone when there is no gate */
     q->joined = r->joined && p->count > 1 && p->list[p->count - 2].id == r->id - 1;
     if (!q->joined) p->buffer_elems = (p->buffer_elems + WH_PARAM_ALIGN - 1) / WH_PARAM_ALIGN * WH_PARAM_ALIGN;

@@ -10,9 +10,12 @@ void wh_faults_add(struct wh_faults *f, const char *file, int line, const char *
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     if (f->count++) wh_text_add(&f->text, "\n");
-    if (file && line > 0) wh_text_add(&f->text, "%s:%d: %s", file, line, message);
-    else if (file) wh_text_add(&f->text, "%s: %s", file, message);
-    else wh_text_add(&f->text, "%s", message);
+    if (file && line > 0)
+        wh_text_add(&f->text, "%s:%d: %s", file, line, message);
+    else if (file)
+        wh_text_add(&f->text, "%s: %s", file, message);
+    else
+        wh_text_add(&f->text, "%s", message);
 }
 
 enum wh_status wh_faults_status(struct wh_faults *f, enum wh_status code) {

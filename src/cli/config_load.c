@@ -1,12 +1,28 @@
 #include <stdlib.h>
 
+#include "arch/hf_config.h"
 #include "cli/cli.h"
 #include "os/file.h"
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
+static enum wh_status read_hf(const char *path, struct wh_hf_config *out) {
+    char *text;
+    size_t bytes;
+    WH_TRY(wh_file_read(path, CONFIG_BYTES_MAX, &text, &bytes));
+    enum wh_status status = wh_hf_config_parse(text, bytes, path, out, NULL);
+    free(text);
+    return status;
+}
+
 static void read_model(struct wh_config *c, struct wh_faults *faults) {
-    wh_faults_add(faults, c->file_name, 0, "this build reads no config.json; write the sizes into model.model_config");
+    struct wh_hf_config hf;
+    char *in_folder = *c->model.config ? NULL : wh_path_join(c->model.init_from, "config.json");
+    if (read_hf(in_folder ? in_folder : c->model.config, &hf) == WH_OK)
+        wh_config_set_model(c, &hf.model);
+    else
+        wh_faults_add(faults, NULL, 0, "%s", wh_error()->message);
+    free(in_folder);
 }
 
 static enum wh_status check(const char *text, size_t bytes, const char *path, const struct wh_option_list *sets,

@@ -16,7 +16,7 @@ enum wh_status wh_decoder_new(struct wh_net *net, uint32_t capacity, struct wh_d
     d.cache.k = calloc(2 * (size_t)m->L, sizeof *d.cache.k);
     if (!d.cache.k) return WH_FAIL(WH_NOMEM, "no memory for the caches of %u layers", m->L);
     d.cache.v = d.cache.k + m->L;
-    d.memory_bytes = 2 * m->L * each + capacity * sizeof(float);
+    d.memory_bytes = 2 * m->L * each + (capacity + m->D) * sizeof(float);
     enum wh_status status = wh_memory_reserve(d.memory_bytes, &d.memory);
     if (status != WH_OK) {
         free(d.cache.k);
@@ -24,6 +24,7 @@ enum wh_status wh_decoder_new(struct wh_net *net, uint32_t capacity, struct wh_d
     }
     for (uint32_t l = 0; l < 2 * m->L; l++) d.cache.k[l] = (char *)d.memory + l * each; /* v lies behind k */
     d.cache.scores = (float *)((char *)d.memory + 2 * m->L * each);
+    d.cache.zeros = d.cache.scores + capacity;
     *out = d;
     return WH_OK;
 }
@@ -51,7 +52,9 @@ static void attend(struct wh_net *net, struct wh_kv_cache *c, int layer, size_t 
                                 .k = n,
                                 .a = {c->scores, WH_F32, n, false},
                                 .b = {wh_rows_at(net, c->v[layer], kv), t, ld, false},
-                                .c = {wh_rows_at(net, a->attn, head * D), t, D}};
+                                .c = {wh_rows_at(net, a->attn, head * D), t, D},
+                                .bias = c->zeros,
+                                .bias_dtype = WH_F32}; /* the contract's last + 0 */
     wh_gemm_run(&scores, &net->pool);
     net->vec->scale(c->scores, c->scores, net->attention_scale, n);
     const float z = net->vec->exp_sum(c->scores, c->scores, net->vec->max(c->scores, n), n);

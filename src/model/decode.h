@@ -16,6 +16,7 @@ struct wh_kv_cache {
     uint32_t capacity, length; /* positions */
     void **k, **v;             /* [L] of [capacity, Hkv D] in the compute dtype */
     float *scores;             /* [capacity] */
+    float *zeros;              /* [D] */
 };
 
 struct wh_decoder {

@@ -131,9 +131,13 @@ struct memory_job {
 /* Returns something that depends on what was read. */
 static uint64_t memory_part(const struct memory_job *j, enum wh_probe_memory kind, size_t begin, size_t elems) {
     switch (kind) {
-    case WH_PROBE_READ: return j->loops->read(j->a + begin, elems);
-    case WH_PROBE_COPY: j->loops->copy(j->a + begin, j->b + begin, elems); break;
-    default: j->loops->triad(j->a + begin, j->b + begin, j->c + begin, 0.5f, elems);
+    case WH_PROBE_READ:
+        return j->loops->read(j->a + begin, elems);
+    case WH_PROBE_COPY:
+        j->loops->copy(j->a + begin, j->b + begin, elems);
+        break;
+    default:
+        j->loops->triad(j->a + begin, j->b + begin, j->c + begin, 0.5f, elems);
     }
     return 0;
 }

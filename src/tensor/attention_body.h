@@ -71,7 +71,7 @@ static inline struct lanes fetch(const void *from, enum wh_dtype dtype, size_t e
     return lanes_load_bf16_n((const uint16_t *)from + element, n);
 }
 
-/* The first n <= 16 of D - d. */
+/* How many of the 16 channels from d on exist. */
 static inline size_t step(size_t D, size_t d) { return D - d < 16 ? D - d : 16; }
 
 /* Panels of channels, each [keys][PANEL]. */
@@ -85,17 +85,27 @@ static void pack_by_channel(float *out, const struct attention_scratch *s, const
     }
 }
 
+/* Rows become columns. The place of an element is 8 bits, row then column; interleaving rows i and i + 8 into rows 2*i
+ * and 2*i + 1 rotates them by one, and four rotations swap the halves. */
+static inline void transpose(struct lanes square[16]) {
+    for (int turn = 0; turn < 4; turn++) {
+        struct lanes next[16];
+        for (int i = 0; i < 8; i++) lanes_interleave(square[i], square[i + 8], &next[2 * i], &next[2 * i + 1]);
+        memcpy(square, next, sizeof next);
+    }
+}
+
 /* Panels of keys, each [D][PANEL], so that keys lie along the lanes. */
 static void pack_by_key(float *out, const struct attention_scratch *s, const void *from, enum wh_dtype dtype,
                         size_t stride, size_t T, size_t D) {
     for (size_t j = 0; j < s->keys; j += 16) {
         float *panel = out + j / PANEL * D * PANEL + j % PANEL;
         for (size_t d = 0; d < D; d += 16) {
-            float square[16][16] = {{0}};
-            for (size_t l = 0; l < 16 && j + l < T; l++)
-                lanes_store(square[l], fetch(from, dtype, (j + l) * stride + d, step(D, d)));
-            for (size_t x = 0; x < step(D, d); x++)
-                for (size_t l = 0; l < 16; l++) panel[(d + x) * PANEL + l] = square[l][x];
+            struct lanes square[16];
+            for (size_t l = 0; l < 16; l++)
+                square[l] = j + l < T ? fetch(from, dtype, (j + l) * stride + d, step(D, d)) : lanes_set(0);
+            transpose(square);
+            for (size_t x = 0; x < step(D, d); x++) lanes_store(panel + (d + x) * PANEL, square[x]);
         }
     }
 }

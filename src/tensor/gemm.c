@@ -18,7 +18,7 @@ enum {
     SEGMENTS_MAX = 64,        /* pieces of chains in one packed block */
     ARENA_ELEMS = 512 * 1024, /* scratch for pending subtrees, a level: repacking B costs 1/512 of a region's work */
     SQUARE = 768,             /* a side of its square: a multiple of every nr */
-    AHEAD_MAX = 128,          /* pieces of memory fetched ahead during a micro-tile */
+    CROWDED_BYTES = 4096,     /* addresses this far apart share a set of L1, and few sets of L2 */
     LINE_ELEMS = 16
 };
 
@@ -58,6 +58,7 @@ struct work {
     struct wh_gemm_part whole; /* stands for a missing list */
     size_t part_count;
     uint32_t grains;
+    size_t kc;
     unsigned levels; /* subtrees a stack must hold */
     bool direct;     /* C holds unfinished chains */
     bool one_block;  /* stacks need not outlive a micro-tile */
@@ -127,7 +128,7 @@ static void find_begin(const struct work *w, struct block *b) {
 
 /* The next block: an even share of a grain longer than kc, or as many whole grains (or the end of one) as fit. */
 static void next_block(const struct work *w, struct cursor *at, struct block *b) {
-    size_t kc = w->kernel->kc;
+    size_t kc = w->kc;
     b->from = *at;
     b->first = at->grain == 0 && !at->inside;
     b->length = 0;
@@ -174,35 +175,26 @@ static size_t a_panel_stride(const struct wh_gemm_kernel *kernel, size_t length)
 
 /* ------------------------------------------------------------------------------------------------- fetching ahead */
 
-/* Pieces of `nr` floats that will be needed: `rows` rows of `chunks` pieces. */
-struct stream {
-    const char *at;
-    size_t row_bytes, chunk_bytes, chunks, rows, chunk;
-    size_t share; /* pieces a micro-tile may ask for */
-};
-
-static struct stream stream_of(const void *at, size_t row_bytes, size_t rows, size_t chunk_bytes, size_t chunks,
-                               size_t tiles) {
-    return (struct stream){at, row_bytes, chunk_bytes, chunks, rows, 0, (rows * chunks + tiles - 1) / tiles};
+/* rows x chunks pieces, fetched in the course of `tiles` micro-tiles. */
+static struct wh_gemm_ahead ahead_of(const void *at, size_t row_bytes, size_t rows, size_t piece_bytes, size_t chunks,
+                                     size_t tiles) {
+    return (struct wh_gemm_ahead){.at = at,
+                                  .step = piece_bytes,
+                                  .row_step = row_bytes - chunks * piece_bytes,
+                                  .chunks = chunks,
+                                  .chunks_left = chunks,
+                                  .pieces_left = rows * chunks,
+                                  .share = (rows * chunks + tiles - 1) / tiles};
 }
 
-/* X for r.. and the steps from k on, unpacked. */
-static struct stream stream_source(const struct work *w, const struct wh_gemm_source *x, size_t r, size_t rows,
-                                   size_t k, size_t count, size_t tiles) {
+/* X for r.. and the steps of the block, unpacked. */
+static struct wh_gemm_ahead ahead_source(const struct work *w, const struct block *b, const struct wh_gemm_source *x,
+                                         size_t r, size_t rows, size_t tiles) {
+    if (!b->in_row || rows == 0) return (struct wh_gemm_ahead){0};
     size_t elem = wh_dtype_bytes(x->dtype), piece = w->kernel->nr * sizeof(float) / elem;
-    size_t height = x->along ? count : rows, width = x->along ? rows : count;
-    const char *at = (const char *)x->data + (x->along ? k * x->ld + r : r * x->ld + k) * elem;
-    return stream_of(at, x->ld * elem, height, piece * elem, (width + piece - 1) / piece, tiles);
-}
-
-static size_t take_ahead(struct stream *s, const char **ahead, size_t room) {
-    size_t count = 0, most = min_size(s->share, room);
-    for (; count < most && s->rows > 0; count++) {
-        ahead[count] = s->at + s->chunk * s->chunk_bytes;
-        if (++s->chunk < s->chunks) continue;
-        s->chunk = 0, s->rows--, s->at += s->row_bytes;
-    }
-    return count;
+    size_t height = x->along ? b->length : rows, width = x->along ? rows : b->length;
+    const char *at = (const char *)x->data + (x->along ? b->begin * x->ld + r : r * x->ld + b->begin) * elem;
+    return ahead_of(at, x->ld * elem, height, piece * elem, (width + piece - 1) / piece, tiles);
 }
 
 /* ------------------------------------------------------------------------------------------------- micro-tiles */
@@ -213,84 +205,100 @@ static void copy_tile(float *out, size_t out_ld, const float *in, size_t in_ld, 
     for (size_t i = 0; i < rows; i++) memcpy(out + i * out_ld, in + i * in_ld, cols * sizeof(float));
 }
 
+/* What all micro-tiles of a panel share. */
+struct panel {
+    const struct block *block;
+    const float *b;
+    size_t b_ld;
+    struct region c; /* rows of the packed block of A, columns from the panel's first to the region's end */
+    struct wh_gemm_ahead next_a, next_b;
+};
+
 /* One block's steps of the micro-tile at (i, j). A tile cut by the border of C goes through `edge`, as does a finished
  * one that has an epilogue before it. */
-static void run_tile(const struct work *w, const struct block *b, const struct region *rows_cols, float *stack,
-                     const float *a, const float *bp, const char *const *ahead, size_t ahead_count) {
-    size_t i = rows_cols->i0, j = rows_cols->j0, mr = w->kernel->mr, nr = w->kernel->nr, tile = mr * nr;
-    size_t rows = min_size(rows_cols->i1 - i, mr), cols = min_size(rows_cols->j1 - j, nr);
+static void run_tile(const struct work *w, struct panel *p, size_t i, size_t j, float *stack, const float *a,
+                     const float *next_out, struct wh_gemm_ahead *ahead) {
+    size_t mr = w->kernel->mr, nr = w->kernel->nr, tile = mr * nr, c_ld = w->g->c.ld;
+    size_t rows = min_size(p->c.i1 - i, mr), cols = min_size(p->c.j1 - j, nr);
     bool full = rows == mr && cols == nr;
-    for (unsigned n = 0; n < b->segment_count; n++) {
-        const struct segment *s = &b->segments[n];
-        struct wh_gemm_chain c = {
-            .k = s->length, .cols = cols, .a = a + s->offset * mr, .b = bp + s->offset * nr, .b_ld = nr};
-        c.ahead = ahead, c.ahead_count = min_size(ahead_count, s->length / WH_GEMM_GROUP);
-        ahead += c.ahead_count, ahead_count -= c.ahead_count;
+    struct wh_gemm_chain c = {
+        .cols = cols, .b_ld = p->b_ld, .next_out = next_out, .next_ld = w->direct ? c_ld : nr, .ahead = ahead};
+    for (unsigned n = 0; n < p->block->segment_count; n++) {
+        const struct segment *s = &p->block->segments[n];
         bool start_in_c = s->from_c || (w->direct && !s->begins), in_c = s->ends ? s->last : w->direct;
-        if (start_in_c && !full) copy_tile(w->edge, nr, c_at(w, i, j), w->g->c.ld, rows, cols);
-        if (start_in_c)
-            c.start = full ? c_at(w, i, j) : w->edge, c.start_ld = full ? w->g->c.ld : nr;
-        else if (!s->begins)
-            c.start = stack + s->height * tile, c.start_ld = nr;
-        if (s->merges > 0) c.left = stack + (s->height - 1) * tile, c.merges = s->merges;
         bool to_c = in_c && full && (w->plain || !s->ends);
+        if (start_in_c && !full) copy_tile(w->edge, nr, c_at(w, i, j), c_ld, rows, cols);
+        c.k = s->length, c.a = a + s->offset * mr, c.b = p->b + s->offset * p->b_ld;
+        c.start = start_in_c ? (full ? c_at(w, i, j) : w->edge) : s->begins ? NULL : stack + s->height * tile;
+        c.start_ld = start_in_c && full ? c_ld : nr;
+        c.left = s->merges > 0 ? stack + (s->height - 1) * tile : NULL, c.merges = s->merges;
         c.out = to_c ? c_at(w, i, j) : in_c ? w->edge : stack + (s->height - s->merges) * tile;
-        c.out_ld = to_c ? w->g->c.ld : nr;
+        c.out_ld = to_c ? c_ld : nr;
         w->kernel->tile(&c);
+        c.next_out = NULL;
         if (!in_c || to_c) continue;
         if (s->ends)
             w->kernel->finish(w->g, w->vec, w->edge, nr, i, j, rows, cols);
         else
-            copy_tile(c_at(w, i, j), w->g->c.ld, w->edge, nr, rows, cols);
+            copy_tile(c_at(w, i, j), c_ld, w->edge, nr, rows, cols);
     }
 }
 
-/* Rows i..i+rows of the region times one panel of B. Meanwhile the next C, B and A are fetched. */
-static void run_panel(const struct work *w, const struct block *b, const struct region *r, size_t i, size_t rows,
-                      size_t j, const float *b_panel, struct stream *next_b, struct stream *next_a) {
-    size_t mr = w->kernel->mr, nr = w->kernel->nr, stride = a_panel_stride(w->kernel, b->length);
-    size_t across = (r->j1 - r->j0 + nr - 1) / nr, stack_elems = (size_t)w->levels * mr * nr;
+/* The rows of A's block times one panel of B. Meanwhile the next C, and B and A in turn, are fetched. */
+static void run_panel(const struct work *w, struct panel *p, const struct region *r) {
+    size_t mr = w->kernel->mr, nr = w->kernel->nr, stride = a_panel_stride(w->kernel, p->block->length), j = p->c.j0;
+    size_t across = (r->j1 - r->j0 + nr - 1) / nr, stack_elems = w->one_block ? 0 : (size_t)w->levels * mr * nr;
+    float *stack = w->arena + ((p->c.i0 - r->i0) / mr * across + (j - r->j0) / nr) * stack_elems;
     const float *a = w->a_panels;
-    struct region at = {i, i + rows, j, r->j1};
-    for (; at.i0 < i + rows; at.i0 += mr, a += stride) {
-        const char *ahead[AHEAD_MAX];
-        size_t count = 0;
-        if (w->direct) {
-            bool below = at.i0 + mr < i + rows;
-            size_t ni = below ? at.i0 + mr : i, nj = below ? j : min_size(j + nr, r->j1 - 1);
-            struct stream c =
-                stream_of(c_at(w, ni, nj), w->g->c.ld * sizeof(float), min_size(mr, i + rows - ni), 0, 1, 1);
-            count = take_ahead(&c, ahead, AHEAD_MAX);
-        }
-        count += take_ahead(next_b, ahead + count, AHEAD_MAX - count);
-        count += take_ahead(next_a, ahead + count, AHEAD_MAX - count);
-        size_t tile = w->one_block ? 0 : (at.i0 - r->i0) / mr * across + (j - r->j0) / nr;
-        run_tile(w, b, &at, w->arena + tile * stack_elems, a, b_panel, ahead, count);
+    bool for_a = false;
+    for (size_t i = p->c.i0; i < p->c.i1; i += mr, a += stride, stack += across * stack_elems, for_a = !for_a) {
+        const float *next_c = i + mr < p->c.i1 ? c_at(w, i + mr, j) : c_at(w, p->c.i0, j + nr);
+        const float *next_out = w->direct ? next_c : w->one_block ? NULL : stack + across * stack_elems;
+        bool a_turn = p->next_b.pieces_left == 0 || (for_a && p->next_a.pieces_left > 0);
+        run_tile(w, p, i, j, stack, a, next_out, a_turn ? &p->next_a : &p->next_b);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------- regions */
 
+static bool crowded(const struct wh_gemm_source *x) {
+    return x->along && x->ld * wh_dtype_bytes(x->dtype) % CROWDED_BYTES == 0;
+}
+
+/* Whether the kernel may read a panel of B where it lies: so few rows that packing would cost more, and rows of B that
+ * don't crowd into few cache sets. */
+static bool reads_in_place(const struct work *w, const struct block *b, size_t rows, size_t cols) {
+    return w->b.along && w->b.dtype == WH_F32 && b->in_row && rows <= w->kernel->in_place_rows &&
+           cols == w->kernel->nr && !crowded(&w->b);
+}
+
 static void run_block(const struct work *w, const struct block *b, const struct region *r) {
     const struct wh_gemm_kernel *kernel = w->kernel;
-    size_t nr = kernel->nr, height = r->i1 - r->i0, blocks = (height + kernel->mc - 1) / kernel->mc;
+    size_t nr = kernel->nr, height = r->i1 - r->i0,
+           blocks = height <= kernel->mc_most ? 1 : (height + kernel->mc - 1) / kernel->mc;
     size_t mc = up((height + blocks - 1) / blocks, kernel->mr), panels = (r->j1 - r->j0 + nr - 1) / nr;
+    struct panel p = {.block = b, .c = *r};
     for (size_t i = r->i0; i < r->i1; i += mc) {
         size_t rows = min_size(mc, r->i1 - i), tiles = (rows + kernel->mr - 1) / kernel->mr;
-        struct stream next_a = {0};
-        if (i + mc < r->i1 && b->in_row)
-            next_a = stream_source(w, &w->a, i + mc, min_size(mc, r->i1 - i - mc), b->begin, b->length, tiles * panels);
+        p.c.i0 = i, p.c.i1 = i + rows;
+        p.next_a = ahead_source(w, b, &w->a, i + rows, min_size(mc, r->i1 - i - rows), (tiles * panels + 1) / 2);
         pack(w, b, &w->a, w->a_panels, kernel->mr, a_panel_stride(kernel, b->length), i, rows);
         for (size_t j = r->j0; j < r->j1; j += nr) {
+            size_t cols = min_size(nr, r->j1 - j), next_cols = min_size(nr, r->j1 - j - cols);
             /* rows that fit one block of A meet a panel of B once: it need not be kept */
             float *panel = w->b_panels + (blocks > 1 ? (j - r->j0) * b->length : 0);
-            if (i == r->i0) pack(w, b, &w->b, panel, nr, 0, j, min_size(nr, r->j1 - j));
-            struct stream next_b = {0};
-            if (i > r->i0 && j + nr < r->j1)
-                next_b = stream_of(panel + nr * b->length, nr * sizeof(float), b->length, 0, 1, tiles);
-            else if (i == r->i0 && j + nr < r->j1 && b->in_row)
-                next_b = stream_source(w, &w->b, j + nr, min_size(nr, r->j1 - j - nr), b->begin, b->length, tiles);
-            run_panel(w, b, r, i, rows, j, panel, &next_b, &next_a);
+            size_t turns = p.next_a.pieces_left > 0 && tiles > 1 ? tiles / 2 : tiles;
+            bool in_place = reads_in_place(w, b, height, cols);
+            if (i == r->i0 || in_place)
+                p.next_b = ahead_source(w, b, &w->b, j + nr, next_cols, turns);
+            else
+                p.next_b = ahead_of(panel + nr * b->length, nr * sizeof(float), next_cols ? b->length : 0,
+                                    nr * sizeof(float), 1, turns);
+            if (i == r->i0 && !in_place) pack(w, b, &w->b, panel, nr, 0, j, cols);
+            p.b = in_place ? (const float *)w->b.data + b->begin * w->b.ld + j : panel;
+            p.b_ld = in_place ? w->b.ld : nr;
+            p.c.j0 = j;
+            run_panel(w, &p, r);
         }
     }
 }
@@ -300,7 +308,7 @@ static void run_block(const struct work *w, const struct block *b, const struct 
 static void region_size(const struct work *w, size_t m, size_t n, size_t *rows, size_t *cols) {
     const struct wh_gemm_kernel *kernel = w->kernel;
     size_t mr = kernel->mr, nr = kernel->nr, high = up(m, mr), wide = up(n, nr);
-    size_t n_max = m <= kernel->mc ? wide : min_size(kernel->nc, wide), m_max = high;
+    size_t n_max = m <= kernel->mc_most ? wide : min_size(kernel->nc, wide), m_max = high;
     if (!w->one_block && w->levels > 0) {
         size_t area = w->arena_elems / w->levels, beside = area / high / nr * nr;
         n_max = min_size(n_max, beside > SQUARE ? beside : SQUARE);
@@ -330,7 +338,9 @@ static void run_range(const struct work *w, const struct region *range) {
 /* ------------------------------------------------------------------------------------------------- threads */
 
 /* Workspace of one thread, in floats. */
-static size_t a_elems(const struct wh_gemm_kernel *k) { return up(k->mc, k->mr) / k->mr * a_panel_stride(k, k->kc); }
+static size_t a_elems(const struct wh_gemm_kernel *k) {
+    return up(k->mc_most, k->mr) / k->mr * a_panel_stride(k, k->kc);
+}
 static size_t b_elems(const struct wh_gemm_kernel *k) { return up(k->nc * k->kc, LINE_ELEMS) + WH_GEMM_SLACK; }
 static size_t edge_elems(const struct wh_gemm_kernel *k) { return up(k->mr * k->nr, LINE_ELEMS); }
 static size_t arena_elems(unsigned grain_depth) { return (size_t)ARENA_ELEMS * (grain_depth > 0 ? grain_depth : 1); }
@@ -433,6 +443,7 @@ void wh_gemm_run(const struct wh_gemm *g, const struct wh_gemm_pool *pool) {
     if (g->activation != WH_GEMM_NONE) w.vec = wh_vec_select(NULL);
     w.direct = g->c.dtype == WH_F32 && g->residual.data != g->c.data;
     w.plain = g->c.dtype == WH_F32 && !g->bias && !g->pre.data && !g->residual.data && g->activation == WH_GEMM_NONE;
+    w.kc = crowded(&w.b) ? w.kernel->crowded_kc : w.kernel->kc;
     plan(&w);
     WH_ASSERT(w.levels <= (pool->grain_depth > 0 ? pool->grain_depth : 1));
     w.arena_elems = arena_elems(pool->grain_depth);

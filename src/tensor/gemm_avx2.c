@@ -5,6 +5,11 @@
 
 enum { MR = 6, NR = 16, LANES = 8 };
 
+/* acc = fma(a, b, acc) in place: left to itself, gcc moves accumulators around between the steps of a group. */
+static inline __attribute__((always_inline)) void multiply_add(__m256 *acc, __m256 a, __m256 b) {
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*acc) : "x"(a), "x"(b));
+}
+
 /* One step of k on the accumulators; WH_GEMM_GROUP of them. */
 static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / LANES], const float **a, const float **b,
                                                            size_t b_ld, const int vectors) {
@@ -15,7 +20,7 @@ static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / L
     for (int i = 0; i < MR; i++) {
         __m256 ai = _mm256_broadcast_ss(*a + i);
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) acc[i][v] = _mm256_fmadd_ps(ai, bv[v], acc[i][v]);
+        for (int v = 0; v < vectors; v++) multiply_add(&acc[i][v], ai, bv[v]);
     }
     *a += MR;
     *b += b_ld;
@@ -38,10 +43,18 @@ static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm
             acc[i][v] =
                 c->start ? _mm256_loadu_ps(c->start + (size_t)i * c->start_ld + v * LANES) : _mm256_setzero_ps();
     size_t n = 0, groups = c->k / WH_GEMM_GROUP;
-    for (; n < c->ahead_count && n < groups; n++) {
-        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(c->ahead[n] + line, _MM_HINT_T1);
+    for (; c->next_out && n < MR && n < groups; n++) {
+        const float *row = c->next_out + n * c->next_ld;
+        for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(row + line), _MM_HINT_T0);
         run_group(acc, &a, &b, c->b_ld, vectors);
     }
+    struct wh_gemm_ahead ahead = *c->ahead;
+    for (size_t asked = wh_gemm_ahead_count(&ahead, groups - n); asked > 0; asked--, n++) {
+        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(ahead.at + line, _MM_HINT_T1);
+        wh_gemm_ahead_move(&ahead);
+        run_group(acc, &a, &b, c->b_ld, vectors);
+    }
+    *c->ahead = ahead;
     for (; n < groups; n++) run_group(acc, &a, &b, c->b_ld, vectors);
     for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, &a, &b, c->b_ld, vectors);
     const float *left = c->left;
@@ -64,15 +77,18 @@ static void tile(const struct wh_gemm_chain *c) {
         run_chain(c, 1);
 }
 
-/* L1 32 KiB, L2 512 KiB (Zen 2): a panel of B (kc x 16: 20 KiB) and one of A (kc x 6: 8 KiB) share L1, A's block takes
- * a third of L2. */
+/* L1 32 KiB, L2 512 KiB of 8 ways (Zen 2): a panel of B (kc x 16: 24 KiB) stays in L1, A's block takes 3/8 of L2, half
+ * if that saves a second pass over B. */
 const struct wh_gemm_kernel wh_gemm_kernel_avx2 = {
     .name = "avx2",
     .mr = MR,
     .nr = NR,
-    .kc = 320,
+    .kc = 384,
     .mc = 144,
     .nc = 3072,
+    .mc_most = 192,
+    .in_place_rows = 128,
+    .crowded_kc = 384,
     .tile = tile,
     .pack = wh_gemm_pack_avx2,
     .finish = gemm_finish,

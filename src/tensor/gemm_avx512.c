@@ -8,6 +8,11 @@
 
 enum { MR = 8, NR = 48, LANES = 16 };
 
+/* acc = fma(a, b, acc) in place: left to itself, gcc moves accumulators around between the steps of a group. */
+static inline __attribute__((always_inline)) void multiply_add(__m512 *acc, __m512 a, __m512 b) {
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(*acc) : "v"(a), "v"(b));
+}
+
 /* One step of k on the accumulators; WH_GEMM_GROUP of them. */
 static inline __attribute__((always_inline)) void run_step(__m512 acc[MR][NR / LANES], const float **a, const float **b,
                                                            size_t b_ld, const int vectors) {
@@ -19,7 +24,7 @@ static inline __attribute__((always_inline)) void run_step(__m512 acc[MR][NR / L
         __m512 ai = _mm512_set1_ps((*a)[i]);
         __asm__("" : "+v"(ai)); /* one broadcast, not one in each multiply-add: loads would be the limit */
 #pragma GCC unroll 3
-        for (int v = 0; v < vectors; v++) acc[i][v] = _mm512_fmadd_ps(ai, bv[v], acc[i][v]);
+        for (int v = 0; v < vectors; v++) multiply_add(&acc[i][v], ai, bv[v]);
     }
     *a += MR;
     *b += b_ld;
@@ -42,10 +47,18 @@ static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm
             acc[i][v] =
                 c->start ? _mm512_loadu_ps(c->start + (size_t)i * c->start_ld + v * LANES) : _mm512_setzero_ps();
     size_t n = 0, groups = c->k / WH_GEMM_GROUP;
-    for (; n < c->ahead_count && n < groups; n++) {
-        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(c->ahead[n] + line, _MM_HINT_T1);
+    for (; c->next_out && n < MR && n < groups; n++) {
+        const float *row = c->next_out + n * c->next_ld;
+        for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(row + line), _MM_HINT_T0);
         run_group(acc, &a, &b, c->b_ld, vectors);
     }
+    struct wh_gemm_ahead ahead = *c->ahead;
+    for (size_t asked = wh_gemm_ahead_count(&ahead, groups - n); asked > 0; asked--, n++) {
+        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(ahead.at + line, _MM_HINT_T1);
+        wh_gemm_ahead_move(&ahead);
+        run_group(acc, &a, &b, c->b_ld, vectors);
+    }
+    *c->ahead = ahead;
     for (; n < groups; n++) run_group(acc, &a, &b, c->b_ld, vectors);
     for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, &a, &b, c->b_ld, vectors);
     const float *left = c->left;
@@ -70,15 +83,19 @@ static void tile(const struct wh_gemm_chain *c) {
         run_chain(c, 1);
 }
 
-/* L1 48 KiB, L2 2 MiB (Sapphire Rapids). A's block takes a third of L2; a panel of B (kc x 48: 144 KiB) streams from L2
- * at 16 of its 48 bytes a cycle, so kc is bounded by L2, not L1. */
+/* L1 48 KiB, L2 2 MiB of 16 ways (Sapphire Rapids). A panel of B (kc x 48: 144 KiB) streams from L2 at 16 of its 48
+ * bytes a cycle, so kc is bounded by L2: A's block takes 3/8 of it, 3/4 if that saves a second pass over B. Lines 4 KiB
+ * apart have 32 sets of L2 to share. */
 const struct wh_gemm_kernel wh_gemm_kernel_avx512 = {
     .name = "avx512",
     .mr = MR,
     .nr = NR,
     .kc = 768,
-    .mc = 384,
+    .mc = 256,
     .nc = 2304,
+    .mc_most = 512,
+    .in_place_rows = 1024,
+    .crowded_kc = 512,
     .tile = tile,
     .pack = wh_gemm_pack_avx2,
     .finish = gemm_finish,

@@ -9,6 +9,15 @@
 #include "tensor/gemm.h"
 #include "tensor/vec.h"
 
+/* Memory that will be packed or read soon: rows of `chunks` pieces of nr floats. A tile asks for the next piece every
+ * WH_GEMM_GROUP steps of k, `share` times at most, and moves on. Asking for what is not there does no harm. */
+struct wh_gemm_ahead {
+    const char *at;
+    size_t step, row_step; /* bytes to the next piece, and at the end of a row */
+    size_t chunks, chunks_left, pieces_left;
+    size_t share;
+};
+
 /* One micro-tile, one piece of a chain that lies in one packed block. acc[mr][nr] starts at `start` (NULL: +0), runs
  * through k, then takes the finished left subtrees in from the top of the stack down: acc = left + acc. */
 struct wh_gemm_chain {
@@ -22,9 +31,9 @@ struct wh_gemm_chain {
     unsigned merges;
     float *out; /* may be `start` or one of the subtrees */
     size_t out_ld;
-    const char *const
-        *ahead;         /* nr floats at each of these will be wanted soon (or never): fetch them into L2, evenly */
-    size_t ahead_count; /* at most k */
+    const float *next_out; /* [mr][out_ld]: where the next tile will go; NULL: unknown */
+    size_t next_ld;
+    struct wh_gemm_ahead *ahead;
 };
 
 /* X(r, k) is data[k*ld + r] if `along`, else data[r*ld + k]. */
@@ -47,8 +56,11 @@ enum { WH_GEMM_SLACK = 16, WH_GEMM_GROUP = 8 };
 
 struct wh_gemm_kernel {
     const char *name;
-    size_t mr, nr;     /* micro-tile */
-    size_t kc, mc, nc; /* packed block of A: at most mc x kc, of B: kc x nc */
+    size_t mr, nr;        /* micro-tile */
+    size_t kc, mc, nc;    /* packed block of A: mc x kc, of B: kc x nc */
+    size_t mc_most;       /* a range of so many rows is one block: its panels of B are packed, used and forgotten */
+    size_t in_place_rows; /* with no more rows than this the tile reads B where it lies if it can */
+    size_t crowded_kc;    /* kc where rows of B are a multiple of 4 KiB apart: what L2 can hold of such a panel */
     void (*tile)(const struct wh_gemm_chain *c);
     void (*pack)(const struct wh_gemm_source *x, const struct wh_gemm_pack *p);
     /* Epilogue of tile[rows][ld], which is changed, into C (and `pre`) at (i, j). */
@@ -60,6 +72,20 @@ extern const struct wh_gemm_kernel wh_gemm_kernel_reference, wh_gemm_kernel_avx2
 
 /* Packing for every processor with AVX2 (gemm_pack_avx2.c). */
 void wh_gemm_pack_avx2(const struct wh_gemm_source *x, const struct wh_gemm_pack *p);
+
+/* How often a tile of `groups` groups of steps asks. */
+static inline size_t wh_gemm_ahead_count(const struct wh_gemm_ahead *s, size_t groups) {
+    size_t most = s->share < groups ? s->share : groups;
+    return most < s->pieces_left ? most : s->pieces_left;
+}
+
+static inline void wh_gemm_ahead_move(struct wh_gemm_ahead *s) {
+    s->pieces_left--;
+    s->at += s->step;
+    if (--s->chunks_left > 0) return;
+    s->at += s->row_step;
+    s->chunks_left = s->chunks;
+}
 
 static inline float wh_gemm_load(const void *data, enum wh_dtype dtype, size_t i) {
     return dtype == WH_F32 ? ((const float *)data)[i] : wh_bf16_to_f32(((const uint16_t *)data)[i]);

@@ -121,6 +121,16 @@ static inline struct lanes lanes_if_negative(struct lanes x, struct lanes a, str
     return LANES3(lanes_if_negative_half, x, a, b);
 }
 
+static inline struct lanes lanes_interleave_half(__m256 a, __m256 b) {
+    __m256 even = _mm256_unpacklo_ps(a, b), odd = _mm256_unpackhi_ps(a, b); /* elements 0 1 4 5, 2 3 6 7 */
+    return (struct lanes){_mm256_permute2f128_ps(even, odd, 0x20), _mm256_permute2f128_ps(even, odd, 0x31)};
+}
+
+static inline void lanes_interleave(struct lanes a, struct lanes b, struct lanes *low, struct lanes *high) {
+    *low = lanes_interleave_half(a.low, b.low);
+    *high = lanes_interleave_half(a.high, b.high);
+}
+
 static inline struct lanes lanes_exp(struct lanes a) { return LANES1(Sleef_finz_expf8_u10avx2, a); }
 
 static inline float lanes_sum(struct lanes a) {

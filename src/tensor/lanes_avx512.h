@@ -83,6 +83,12 @@ static inline struct lanes lanes_if_negative(struct lanes x, struct lanes a, str
     return LANES(_mm512_mask_mov_ps(b.v, _mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_LT_OQ), a.v));
 }
 
+static inline void lanes_interleave(struct lanes a, struct lanes b, struct lanes *low, struct lanes *high) {
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    low->v = _mm512_permutex2var_ps(a.v, first, b.v);
+    high->v = _mm512_permutex2var_ps(a.v, _mm512_add_epi32(first, _mm512_set1_epi32(8)), b.v);
+}
+
 static inline struct lanes lanes_exp(struct lanes a) { return LANES(Sleef_finz_expf16_u10avx512f(a.v)); }
 
 static inline float lanes_sum(struct lanes a) {

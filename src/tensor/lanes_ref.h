@@ -128,6 +128,14 @@ static inline struct lanes lanes_if_negative(struct lanes x, struct lanes a, str
     return a;
 }
 
+/* a0 b0 a1 b1 ... a7 b7 into *low, a8 b8 ... a15 b15 into *high. */
+static inline void lanes_interleave(struct lanes a, struct lanes b, struct lanes *low, struct lanes *high) {
+    for (int l = 0; l < 8; l++) {
+        low->v[2 * l] = a.v[l], low->v[2 * l + 1] = b.v[l];
+        high->v[2 * l] = a.v[l + 8], high->v[2 * l + 1] = b.v[l + 8];
+    }
+}
+
 /* Within 1 ulp, +0 far below, infinity far above; subnormal results are kept. */
 static inline struct lanes lanes_exp(struct lanes a) {
     EACH_LANE a.v[l] = Sleef_finz_expf1_u10purecfma(a.v[l]);

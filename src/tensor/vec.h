@@ -5,8 +5,8 @@
  * where `fma` stands. Elementary functions: SLEEF's Sleef_finz_ variants.
  * Reductions: lane l starts at +0 and sums elements l, l+16, l+32 ... in order, then lanes are added 8 apart, 4 apart,
  * 2 apart, 1 apart.
- * Inputs must be finite where nothing else is said: what NaN and infinity give is not part of the contract, but they
- * never end up as finite numbers unseen (`max` excepted, which may drop a NaN). Subnormals are numbers as all others.
+ * Subnormals are numbers as all others. A NaN in a row makes the results that depend on it NaN (`max` excepted, which
+ * may drop it); its bits, and what infinities give, are not part of the contract.
  * All are single-threaded, allocate nothing, take unaligned pointers, and n may be any size including 0 (norms: from
  * 1). Outputs may be the same pointer as an input of the same type, never otherwise overlap. Cost: one or two passes
  * over the rows, memory-bound; exp and what is made of it cost 1 to 2 cycles an element with AVX-512. */

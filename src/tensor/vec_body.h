@@ -167,7 +167,8 @@ static inline struct logistic logistic(struct lanes z) {
  * k1 = 0.044715 * k0. Beyond 16 the logistic function is 0 or 1 to the last bit, and x*x stays finite. */
 static const float gelu_k0 = 0x1.9884533d43651p+0f, gelu_k1 = 0x1.2444f2a4d8b4bp-4f;
 
-static inline struct lanes gelu_clamp(struct lanes x) { return lanes_max(lanes_min(x, lanes_set(16)), lanes_set(-16)); }
+/* To -16 .. 16; in this order of operands a NaN stays one. */
+static inline struct lanes gelu_clamp(struct lanes x) { return lanes_max(lanes_set(-16), lanes_min(lanes_set(16), x)); }
 
 static inline struct logistic gelu_gate(struct lanes clamped, struct lanes square) {
     return logistic(lanes_mul(clamped, lanes_fma(lanes_set(gelu_k1), square, lanes_set(gelu_k0))));

@@ -53,6 +53,8 @@ def check_file(path, allowed, system):
                 yield f"{path}:{number}: {name} is for {', '.join(rules[0])} only"
             continue
         name = name.strip('"')
+        if name.startswith("."):
+            name = os.path.normpath(os.path.join(os.path.dirname(path), name))
         target = folder_of("src/" + name if os.path.exists("src/" + name) else name)
         if "/" not in name and folder != "ref":  # ref/ needs nothing from here and may be copied out
             yield f"{path}:{number}: write the folder too: #include \"folder/{name}\""

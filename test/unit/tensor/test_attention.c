@@ -28,7 +28,7 @@ struct shape {
 
 static const struct shape shapes[] = {
     {1, 1, 1, WH_F32, 1, false, false},    {1, 64, 2, WH_BF16, 1, false, true},  {2, 4, 3, WH_F32, 2, false, false},
-    {2, 16, 1, WH_F32, 1, true, true},     {31, 8, 1, WH_F32, 1, false, false},  {31, 48, 2, WH_BF16, 4, true, false},
+    {2, 16, 1, WH_F32, 5, true, true},     {31, 8, 1, WH_F32, 1, false, false},  {31, 48, 2, WH_BF16, 4, true, false},
     {32, 16, 1, WH_F32, 1, false, false},  {32, 64, 3, WH_BF16, 2, false, true}, {33, 1, 2, WH_F32, 4, true, true},
     {33, 64, 1, WH_F32, 1, false, false},  {33, 80, 2, WH_F32, 2, false, true},  {64, 48, 2, WH_F32, 1, true, false},
     {64, 128, 1, WH_BF16, 4, true, true},  {100, 4, 3, WH_F32, 4, true, true},   {100, 80, 1, WH_BF16, 1, false, false},

@@ -1,0 +1,117 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/run_folder.h"
+#include "run/model_open.h"
+#include "run/session.h"
+
+struct args {
+    struct wh_cli_common common;
+    const char *model;
+    struct wh_option_list data;
+    uint64_t step, sequence_length, micro_batch, limit, threads;
+};
+
+static const struct wh_option options[] = {
+    {"MODEL", 0, WH_OPTION_REQUIRED, offsetof(struct args, model), NULL, "run folder or checkpoint"},
+    {"DATA", 0, WH_OPTION_REST, offsetof(struct args, data), NULL,
+     "token or text files (default: the run's validation data)"},
+    {"step", 0, WH_OPTION_UINT, offsetof(struct args, step), "N", "checkpoint of this step (default: the newest)"},
+    {"sequence-length", 0, WH_OPTION_UINT, offsetof(struct args, sequence_length), "T",
+     "positions per sequence (default: the run's, else the model's longest)"},
+    {"micro-batch", 0, WH_OPTION_UINT, offsetof(struct args, micro_batch), "N", "sequences at once (default 4)"},
+    {"limit", 0, WH_OPTION_UINT, offsetof(struct args, limit), "N", "sequences at most (default: all)"},
+    {"threads", 't', WH_OPTION_UINT, offsetof(struct args, threads), "N", "default: all processors"},
+    WH_CLI_COMMON(struct args),
+    {0}};
+
+struct inputs {
+    const char *const *paths;
+    size_t count;
+    enum wh_tokens_kind kind;
+    uint32_t T, end_of_text;
+    bool split_documents;
+};
+
+static enum wh_status measure(const struct args *a, struct wh_open_model *m, const struct inputs *in,
+                              struct wh_evaluation *out) {
+    struct wh_tokens *tokens;
+    struct wh_sampler sampler;
+    const uint32_t T = m->net.shape.T;
+    const size_t n = (size_t)m->net.shape.micro_batch * T;
+    WH_TRY(wh_tokens_open(in->paths, in->count, in->kind, m->info.model.V, &tokens));
+    uint32_t *ids = malloc(n * sizeof *ids), *starts = in->split_documents ? malloc(n * sizeof *starts) : NULL;
+    int32_t *labels = malloc(n * sizeof *labels);
+    const struct wh_batch data = {tokens, &sampler, in->end_of_text, in->split_documents};
+    enum wh_status status = wh_sampler_init(wh_tokens_count(tokens), T, 1, 0, false, &sampler);
+    if (status == WH_OK && (!ids || !labels || (in->split_documents && !starts)))
+        status = WH_FAIL(WH_NOMEM, "no memory for %zu tokens", n);
+    if (status == WH_OK) status = wh_session_evaluate(&m->net, &data, a->limit, ids, labels, starts, out);
+    free(ids), free(labels), free(starts);
+    wh_tokens_close(tokens);
+    return status;
+}
+
+static void report(const struct wh_open_model *m, const struct wh_evaluation *e) {
+    if (!wh_cli_json()) {
+        printf("loss %.6f nats per token over %llu tokens in %llu sequences of %u (%s)\n", e->loss,
+               (unsigned long long)e->labels, (unsigned long long)e->sequences, m->net.shape.T, m->folder);
+        return;
+    }
+    char hex[40];
+    snprintf(hex, sizeof hex, "%a", e->loss);
+    json_t *o = wh_cli_json_new("eval");
+    json_object_set_new(o, "checkpoint", json_string(m->folder));
+    json_object_set_new(o, "loss", json_real(e->loss));
+    json_object_set_new(o, "loss_hex", json_string(hex));
+    json_object_set_new(o, "tokens", json_integer((json_int_t)e->labels));
+    json_object_set_new(o, "sequences", json_integer((json_int_t)e->sequences));
+    json_object_set_new(o, "sequence_length", json_integer((json_int_t)m->net.shape.T));
+    wh_cli_json_print(o);
+}
+
+static enum wh_status evaluate(const struct args *a, const struct inputs *in) {
+    struct wh_open_model m;
+    struct wh_evaluation e;
+    struct wh_text remarks = {0};
+    const struct wh_open_how how = {
+        .step = a->step, .T = in->T, .micro_batch = (uint32_t)a->micro_batch, .threads = (int)a->threads};
+    enum wh_status status = wh_open_model(a->model, &how, &m, &remarks);
+    wh_cli_remarks(&remarks);
+    if (status != WH_OK) return status;
+    status = measure(a, &m, in, &e);
+    if (status == WH_OK) report(&m, &e);
+    wh_open_model_close(&m);
+    return status;
+}
+
+static enum wh_status eval(struct args *a) {
+    struct wh_config c = {0};
+    const bool known = wh_run_folder_config(a->model, &c);
+    struct inputs in = {.paths = a->data.item, .count = a->data.count, .kind = WH_TOKENS_AUTO};
+    if (a->micro_batch == 0 || a->micro_batch > 65536)
+        return WH_FAIL(WH_USAGE, "--micro-batch must be from 1 to 65536");
+    if (known) {
+        if (in.count == 0)
+            in.paths = c.data.valid.item, in.count = c.data.valid.count, in.kind = wh_session_tokens_kind(&c);
+        in.T = c.tokens.sequence_length;
+        in.split_documents = c.data.document_mask;
+    }
+    if (in.split_documents) WH_TRY(wh_session_end_of_text(&c, &in.end_of_text));
+    if (a->sequence_length) in.T = (uint32_t)a->sequence_length;
+    enum wh_status status =
+        in.count ? evaluate(a, &in)
+                 : WH_FAIL(WH_USAGE, "name the files to measure on: %s has no validation data of its own", a->model);
+    if (known) wh_config_free(&c);
+    return status;
+}
+
+int wh_cmd_eval(int argc, char **argv) {
+    struct args args = {.step = WH_CKPT_LATEST, .micro_batch = 4};
+    int code;
+    if (!wh_cli_begin("eval", "Mean loss of a trained model over whole sequences of token files.", options, argc, argv,
+                      &args, &args.common, &code))
+        return code;
+    return wh_cli_end(eval(&args));
+}
