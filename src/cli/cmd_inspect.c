@@ -72,9 +72,15 @@ static enum wh_status inspect_path(const struct args *a, json_t *out) {
 
 static void print_scalar(const json_t *j) {
     switch (json_typeof(j)) {
-    case JSON_STRING: fputs(json_string_value(j), stdout); break;
-    case JSON_INTEGER: printf("%lld", (long long)json_integer_value(j)); break;
-    case JSON_REAL: printf("%g", json_real_value(j)); break;
+    case JSON_STRING:
+        fputs(json_string_value(j), stdout);
+        break;
+    case JSON_INTEGER:
+        printf("%lld", (long long)json_integer_value(j));
+        break;
+    case JSON_REAL:
+        printf("%g", json_real_value(j));
+        break;
     case JSON_ARRAY: {
         size_t i;
         json_t *item;
@@ -85,7 +91,8 @@ static void print_scalar(const json_t *j) {
         fputs(json_array_size(j) ? "]" : "[]", stdout);
         break;
     }
-    default: fputs(json_is_true(j) ? "yes" : json_is_false(j) ? "no" : "-", stdout);
+    default:
+        fputs(json_is_true(j) ? "yes" : json_is_false(j) ? "no" : "-", stdout);
     }
 }
 
