@@ -14,7 +14,7 @@ ends() { # CODE COMMAND...: exit code; what it said stays in $tmp/said
     "$@" >"$tmp/said" 2>&1 </dev/null
     got=$?
     [ "$got" -eq "$want" ]
-    report $? "exit code $want: $*"
+    report $? "exit code $want: $(echo "$*" | cut -c 1-200)"
     [ "$got" -eq "$want" ] || { echo "  got $got"; tail -n 5 "$tmp/said"; }
 }
 says() { grep -qF -- "$1" "$tmp/said"; report $? "says: $1"; }
