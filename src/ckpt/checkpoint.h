@@ -83,4 +83,7 @@ enum wh_status wh_ckpt_read(const char *folder, struct wh_ckpt_info *out);
  * all differences at once (CONFIG). */
 enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, float *weights, float *m, float *v);
 
+/* Reads everything and checks every hash. */
+enum wh_status wh_ckpt_verify(const char *folder);
+
 #endif

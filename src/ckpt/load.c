@@ -148,10 +148,8 @@ static enum wh_status read_verified(const char *folder, const struct wh_ckpt_man
         status = WH_FAIL(WH_DAMAGED, "%s is damaged: its hash is not the manifest's", p);
         free(*text);
     }
-    if (status == WH_OK)
-        *path = p;
-    else
-        free(p);
+    if (status == WH_OK) *path = p;
+    else free(p);
     return as_damage(status);
 }
 
@@ -175,8 +173,7 @@ static enum wh_status parse_state(const char *text, size_t bytes, const char *pa
         status = WH_FAIL(WH_DAMAGED,
                          "%s is of step %llu (save %s), its manifest of step %llu (save %s): parts of two checkpoints",
                          path, (unsigned long long)s->step, id, (unsigned long long)m->step, m->save_id);
-    else
-        s->seed = strtoull(seed, NULL, 10);
+    else s->seed = strtoull(seed, NULL, 10);
     json_decref(json);
     return status;
 }
@@ -260,8 +257,7 @@ static enum wh_status check_table(const struct wh_safetensors_file *f, const str
     for (size_t i = 0; i < p->count; i++) {
         const struct wh_param *q = &p->list[i];
         const struct wh_safetensors_tensor *t = wh_safetensors_find(&f->header, q->name);
-        if (!t)
-            wh_faults_add(&faults, f->path, 0, "no tensor %s, which the model has", q->name);
+        if (!t) wh_faults_add(&faults, f->path, 0, "no tensor %s, which the model has", q->name);
         else if (!same_shape(t, q))
             wh_faults_add(&faults, f->path, 0, "tensor %s is %s [%llu, %llu]; the model's is F32 [%zu, %zu]", q->name,
                           wh_dtype_name(t->dtype), (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
@@ -279,21 +275,21 @@ static void copy_out(const struct wh_safetensors_file *f, const struct wh_params
         if (f)
             memcpy(values + q->offset, f->data + wh_safetensors_find(&f->header, q->name)->begin,
                    q->elems * sizeof *values);
-        else
-            memset(values + q->offset, 0, q->elems * sizeof *values);
+        else memset(values + q->offset, 0, q->elems * sizeof *values);
     }
 }
 
+static const char *const part_names[3] = {"weights.safetensors", "adam_m.safetensors", "adam_v.safetensors"};
+
 static enum wh_status load_parts(const char *folder, const struct wh_ckpt_manifest *m, const struct wh_params *p,
                                  float *const values[3]) {
-    static const char *const names[3] = {"weights.safetensors", "adam_m.safetensors", "adam_v.safetensors"};
     struct wh_safetensors_file files[3] = {0};
     enum wh_status status = WH_OK;
     bool zero[3] = {false};
     for (int i = 0; i < 3 && status == WH_OK; i++) {
-        zero[i] = i > 0 && m->step == 0 && !wh_ckpt_manifest_file(m, names[i]); /* an imported model */
+        zero[i] = i > 0 && m->step == 0 && !wh_ckpt_manifest_file(m, part_names[i]); /* an imported model */
         if (!values[i] || zero[i]) continue;
-        status = open_part(folder, m, names[i], &files[i]);
+        status = open_part(folder, m, part_names[i], &files[i]);
         if (status == WH_OK) status = check_table(&files[i], p);
     }
     for (int i = 0; i < 3; i++) {
@@ -309,5 +305,25 @@ enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, 
     WH_TRY(wh_ckpt_manifest_read(folder, &manifest));
     enum wh_status status = load_parts(folder, &manifest, params, values);
     wh_ckpt_manifest_free(&manifest);
+    return status;
+}
+
+static enum wh_status verify_parts(const char *folder, const struct wh_ckpt_manifest *m) {
+    struct wh_safetensors_file f;
+    for (int i = 0; i < 3; i++) {
+        if (i > 0 && !wh_ckpt_manifest_file(m, part_names[i])) continue;
+        WH_TRY(open_part(folder, m, part_names[i], &f));
+        wh_safetensors_close(&f);
+    }
+    return WH_OK;
+}
+
+enum wh_status wh_ckpt_verify(const char *folder) {
+    struct wh_ckpt_manifest m;
+    struct wh_ckpt_info info;
+    WH_TRY(wh_ckpt_read(folder, &info));
+    WH_TRY(wh_ckpt_manifest_read(folder, &m));
+    enum wh_status status = verify_parts(folder, &m);
+    wh_ckpt_manifest_free(&m);
     return status;
 }

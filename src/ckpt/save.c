@@ -77,10 +77,8 @@ static enum wh_status write_class(const char *folder, const char *name, const st
     enum wh_status status = wh_safetensors_create(path, list, p->count, metadata, 4, hashes, &w);
     if (status == WH_OK) {
         status = stream(&w, p, values);
-        if (status == WH_OK)
-            status = wh_safetensors_commit(&w, &bytes, &bytes_xxh3);
-        else
-            wh_safetensors_abandon(&w);
+        if (status == WH_OK) status = wh_safetensors_commit(&w, &bytes, &bytes_xxh3);
+        else wh_safetensors_abandon(&w);
     }
     if (status == WH_OK) {
         for (size_t i = 0; i < p->count; i++) {
@@ -164,8 +162,8 @@ static enum wh_status fill_checked(const char *part, const char *parent, const s
     bool known = wh_dir_free_bytes(parent, &available) == WH_OK;
     *wh_error() = first;
     if (!known) return status;
-    return wh_while(status, "while saving a checkpoint: %llu bytes are needed, %llu are free",
-                    (unsigned long long)needed, (unsigned long long)available);
+    return wh_while(status, "saving a checkpoint: %llu bytes are needed, %llu are free", (unsigned long long)needed,
+                    (unsigned long long)available);
 }
 
 enum wh_status wh_ckpt_write(const char *path, const struct wh_ckpt_view *view) {
@@ -194,10 +192,8 @@ static enum wh_status publish(const char *folder, const struct wh_ckpt_view *vie
     enum wh_status status = wh_dir_create(part);
     if (status == WH_OK) status = fill_checked(part, folder, view);
     if (status == WH_OK) status = wh_file_exists(target) ? wh_dir_replace(part, target) : wh_file_rename(part, target);
-    if (status == WH_OK)
-        free(part);
-    else
-        wh_dir_abandon(part);
+    if (status == WH_OK) free(part);
+    else wh_dir_abandon(part);
     free(target);
     return status == WH_OK ? wh_dir_sync(folder) : status;
 }

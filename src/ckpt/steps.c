@@ -116,12 +116,9 @@ enum wh_status wh_ckpt_retain(const char *folder, uint64_t step, uint32_t keep_l
     WH_TRY(wh_ckpt_steps(folder, &steps, &count));
     for (size_t i = count; i-- > 0 && status == WH_OK;) {
         bool old = keep_last && complete >= keep_last;
-        if (steps[i] > step)
-            status = set_aside(folder, steps[i], remarks);
-        else if (old)
-            status = remove_step(folder, steps[i]);
-        else
-            complete += steps[i] == step || wh_ckpt_step_check(folder, steps[i]) == WH_OK;
+        if (steps[i] > step) status = set_aside(folder, steps[i], remarks);
+        else if (old) status = remove_step(folder, steps[i]);
+        else complete += steps[i] == step || wh_ckpt_step_check(folder, steps[i]) == WH_OK;
     }
     free(steps);
     return status;

@@ -75,8 +75,8 @@ static enum wh_status evaluate(const struct args *a, const struct inputs *in) {
     struct wh_open_model m;
     struct wh_evaluation e;
     struct wh_text remarks = {0};
-    const struct wh_open_how how = {.step = a->step, .T = in->T, .micro_batch = (uint32_t)a->micro_batch,
-                                    .threads = (int)a->threads};
+    const struct wh_open_how how = {
+        .step = a->step, .T = in->T, .micro_batch = (uint32_t)a->micro_batch, .threads = (int)a->threads};
     enum wh_status status = wh_open_model(a->model, &how, &m, &remarks);
     wh_cli_remarks(&remarks);
     if (status != WH_OK) return status;
@@ -90,17 +90,19 @@ static enum wh_status eval(struct args *a) {
     struct wh_config c = {0};
     const bool known = wh_run_folder_config(a->model, &c);
     struct inputs in = {.paths = a->data.item, .count = a->data.count, .kind = WH_TOKENS_AUTO};
-    if (a->micro_batch == 0 || a->micro_batch > 65536) return WH_FAIL(WH_USAGE, "--micro-batch must be from 1 to 65536");
+    if (a->micro_batch == 0 || a->micro_batch > 65536)
+        return WH_FAIL(WH_USAGE, "--micro-batch must be from 1 to 65536");
     if (known) {
-        if (in.count == 0) in.paths = c.data.valid.item, in.count = c.data.valid.count, in.kind = wh_session_tokens_kind(&c);
+        if (in.count == 0)
+            in.paths = c.data.valid.item, in.count = c.data.valid.count, in.kind = wh_session_tokens_kind(&c);
         in.T = c.tokens.sequence_length;
         in.split_documents = c.data.document_mask;
-        in.end_of_text = (uint32_t)c.data.end_of_text;
     }
+    if (in.split_documents) WH_TRY(wh_session_end_of_text(&c, &in.end_of_text));
     if (a->sequence_length) in.T = (uint32_t)a->sequence_length;
-    enum wh_status status = in.count ? evaluate(a, &in)
-                                     : WH_FAIL(WH_USAGE, "name the files to measure on: %s has no validation data of its own",
-                                               a->model);
+    enum wh_status status =
+        in.count ? evaluate(a, &in)
+                 : WH_FAIL(WH_USAGE, "name the files to measure on: %s has no validation data of its own", a->model);
     if (known) wh_config_free(&c);
     return status;
 }

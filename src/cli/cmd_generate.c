@@ -54,8 +54,10 @@ static enum wh_status write_text(const struct args *a, struct wh_open_model *m, 
     if (prompt.count == 0) WH_TRY_GOTO(WH_FAIL(WH_USAGE, "the prompt is empty"), free_lists);
     WH_TRY_GOTO(wh_generate_run(&m->net, &how, prompt.ids, prompt.count, &added), free_lists);
     WH_TRY_GOTO(wh_tokenizer_decode_text(tokenizer, added.ids, added.count, false, &text), free_lists);
-    if (wh_cli_json()) print_json(a, m, prompt.count, added.count, text.data ? text.data : "");
-    else printf("%s%s\n", a->prompt, text.data ? text.data : "");
+    if (wh_cli_json())
+        print_json(a, m, prompt.count, added.count, text.data ? text.data : "");
+    else
+        printf("%s%s\n", a->prompt, text.data ? text.data : "");
 free_lists:
     wh_text_fini(&text);
     wh_token_list_fini(&prompt);

@@ -1,8 +1,7 @@
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/cli.h"
+#include "os/signal.h"
 #include "run/train.h"
 
 struct args {
@@ -38,9 +37,10 @@ static void add_set(struct args *a, char *room, size_t bytes, const char *key, c
 
 static void report(const struct wh_config *c, const struct wh_train_summary *s, const char *out) {
     if (!wh_cli_json()) {
-        wh_cli_say("%llu steps in %.1f s, %.0f tokens/s, %.1f%% of the multiply-add peak, peak memory %.0f MiB; run folder %s",
-                   (unsigned long long)(s->steps - s->first_step), s->seconds, s->tokens_per_s, 100.0 * s->mfu,
-                   (double)s->peak_bytes / 0x1p20, out);
+        wh_cli_say(
+            "%llu steps in %.1f s, %.0f tokens/s, %.1f%% of the multiply-add peak, peak memory %.0f MiB; run folder %s",
+            (unsigned long long)(s->steps - s->first_step), s->seconds, s->tokens_per_s, 100.0 * s->mfu,
+            (double)s->peak_bytes / 0x1p20, out);
         return;
     }
     json_t *o = wh_cli_json_new("train");
@@ -65,10 +65,13 @@ static enum wh_status train(struct args *a, int *signal_number) {
     char threads[64], seed[64];
     add_set(a, threads, sizeof threads, "threads", a->threads);
     add_set(a, seed, sizeof seed, "general.seed", a->seed);
-    if (a->resume && a->resume_if_present) return WH_FAIL(WH_USAGE, "--resume and --resume-if-present exclude each other");
+    if (a->resume && a->resume_if_present)
+        return WH_FAIL(WH_USAGE, "--resume and --resume-if-present exclude each other");
     WH_TRY(wh_cli_config_load(a->config, &a->sets, &c));
-    if (a->out) wh_text_add(&folder, "%s", a->out);
-    else wh_text_add(&folder, "runs/%s", c.general.run);
+    if (a->out)
+        wh_text_add(&folder, "%s", a->out);
+    else
+        wh_text_add(&folder, "runs/%s", c.general.run);
     const struct wh_train_options o = {.out = folder.data,
                                        .start = a->resume              ? WH_TRAIN_RESUME
                                                 : a->resume_if_present ? WH_TRAIN_RESUME_IF_PRESENT
@@ -90,5 +93,5 @@ int wh_cmd_train(int argc, char **argv) {
                       &args.common, &code))
         return code;
     code = wh_cli_end(train(&args, &stopped_by));
-    return stopped_by == SIGINT ? 128 + SIGINT : code;
+    return stopped_by ? wh_signal_exit_code(stopped_by) : code;
 }

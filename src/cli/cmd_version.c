@@ -4,9 +4,6 @@
 #include "cli/cli.h"
 #include "tensor/vec.h"
 
-/* NULL in a build without kernels. */
-#pragma weak wh_vec_select
-
 struct args {
     struct wh_cli_common common;
 };
@@ -30,7 +27,7 @@ static const char *const kernel_names[] = {"reference", "avx2", "avx512"};
 enum { KERNELS = sizeof kernel_names / sizeof *kernel_names };
 
 /* Compiled in and fit for this processor. */
-static bool can_run(int kernel) { return wh_vec_select && wh_vec_select(kernel_names[kernel]); }
+static bool can_run(int kernel) { return wh_vec_select(kernel_names[kernel]); }
 
 static void print_json(void) {
     json_t *o = wh_cli_json_new("version"), *kernels = json_array();

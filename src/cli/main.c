@@ -3,15 +3,6 @@
 
 #include "cli/cli.h"
 
-/* Commands that a smaller build leaves out are NULL here. */
-#pragma weak wh_cmd_train
-#pragma weak wh_cmd_eval
-#pragma weak wh_cmd_generate
-#pragma weak wh_cmd_tokenize
-#pragma weak wh_cmd_inspect
-#pragma weak wh_cmd_import
-#pragma weak wh_cmd_export
-
 static int cmd_help(int argc, char **argv);
 
 static const struct command {
@@ -56,7 +47,6 @@ static int unknown(const char *name) {
 static int run(const char *name, int argc, char **argv) {
     const struct command *command = find(name);
     if (!command) return unknown(name);
-    if (!command->run) return wh_cli_end(WH_FAIL(WH_USAGE, "the command '%s' was not built into this program", name));
     return command->run(argc, argv);
 }
 

@@ -23,17 +23,25 @@ enum wh_tokens_kind { WH_TOKENS_AUTO, WH_TOKENS_LLMC, WH_TOKENS_MEGATRON, WH_TOK
 #define WH_TOKENS_EAGER_BYTES ((size_t)256 << 20)
 
 struct wh_tokens;
+struct wh_tokenizer;
 
 /* "auto", "llmc", "megatron", "bytes" */
 const char *wh_tokens_kind_name(enum wh_tokens_kind kind);
 
-/* Opens `count` (>= 1) files of one kind as one sequence, in the order given. AUTO: bytes for *.txt; Megatron for
- * *.idx, for a *.bin beside an .idx of the same name and for a prefix with such a pair; else the first bytes decide.
+/* Opens `count` (>= 1) files of one kind as one sequence, in the order given. AUTO: bytes for *.txt and *.jsonl; Megatron
+ * for *.idx, for a *.bin beside an .idx of the same name and for a prefix with such a pair; else the first bytes decide.
  * `vocab` 0: not known, ids are not checked. Start-up only (allocates).
  * Errors: IO; DATA for a file that is not what it should be, with the size expected and found, and for an id outside
  * the vocabulary, with its position; CONFIG for bytes with a vocabulary below 256. */
 enum wh_status wh_tokens_open(const char *const *paths, size_t count, enum wh_tokens_kind kind, uint32_t vocab,
                               struct wh_tokens **out);
+
+/* The same, but text (the kind BYTES) goes through `tokenizer` when it is opened, each document (a file, or a line of
+ * *.jsonl: data/corpus.h) followed by `end_of_text`. NULL: bytes are tokens; end_of_text -1: none. The ids are kept in
+ * memory, 4 bytes each; nothing of the tokenizer is. For much text `wanhe tokenize` once is the better way. */
+enum wh_status wh_tokens_open_text(const char *const *paths, size_t count, enum wh_tokens_kind kind, uint32_t vocab,
+                                   struct wh_tokenizer *tokenizer, int64_t end_of_text, struct wh_tokens **out);
+
 void wh_tokens_close(struct wh_tokens *t); /* NULL: nothing to do */
 
 uint64_t wh_tokens_count(const struct wh_tokens *t);

@@ -13,6 +13,7 @@
 #include "model/rows.h"
 
 void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
+    const uint64_t since = wh_clock_ns();
     const size_t C = net->shape.model->C, n = wh_pass_tokens(pass);
     const void *token = wh_net_weight(net, WH_P_EMBED_TOKEN, -1);
     const void *position = wh_net_weight(net, WH_P_EMBED_POSITION, -1);
@@ -21,11 +22,14 @@ void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
     for (size_t t = 0; t < n; t++) {
         float *a = wh_rows_scratch(net), *b = a + C, *y = wh_rows_target(net, x, t * C, a);
         const float *row = wh_rows_read(net, token, pass->ids[t] * C, C, a);
-        if (position) net->vec->add(y, row, wh_rows_read(net, position, (pass->first_position + t % pass->T) * C, C, b), C);
-        else if (y != row) memcpy(y, row, C * sizeof *y);
+        if (position)
+            net->vec->add(y, row, wh_rows_read(net, position, (pass->first_position + t % pass->T) * C, C, b), C);
+        else if (y != row)
+            memcpy(y, row, C * sizeof *y);
         wh_rows_done(net, x, t * C, C, y);
     }
     if (d.threshold) wh_dropout_rows(net, pass, &d, x, x);
+    wh_net_book(net, WH_TIME_EMBED, since);
 }
 
 /* order[first[v] .. first[v+1]) = the tokens with id v, ascending. */
@@ -105,8 +109,10 @@ static void token_gradient(struct wh_net *net, const uint32_t *ids) {
             continue;
         }
         sum_token_row(&tree, net->token_order + first, count, scratch);
-        if (m->tied) wh_gradient_add(net, p->offset + v * C, tree.rows, C, scratch);
-        else wh_gradient_store(net, p->offset + v * C, tree.rows, C);
+        if (m->tied)
+            wh_gradient_add(net, p->offset + v * C, tree.rows, C, scratch);
+        else
+            wh_gradient_store(net, p->offset + v * C, tree.rows, C);
     }
 }
 
@@ -129,6 +135,7 @@ static void position_gradient(struct wh_net *net, const struct wh_param *p) {
 }
 
 void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
+    const uint64_t since = wh_clock_ns();
     const struct wh_param *position = wh_net_param(net, WH_P_EMBED_POSITION, -1);
     const struct wh_pass pass = {
         .sequences = net->shape.global_batch, .T = net->shape.T, .step = step, .dropout = true};
@@ -136,4 +143,5 @@ void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uin
     if (d.threshold) wh_dropout_rows(net, &pass, &d, net->dx, net->dx);
     token_gradient(net, batch->ids);
     if (position) position_gradient(net, position);
+    wh_net_book(net, WH_TIME_EMBED, since);
 }

@@ -93,7 +93,7 @@ void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint
         g.c.data = buffer_of(net, first, plan, call->buffer, &g.c.dtype);
         g.c.ld = first->cols;
         if (call->add_left) g.residual = (struct wh_gemm_in){g.c.data, WH_F32, g.c.ld, false};
-        wh_gemm_run(&g, &net->pool);
+        wh_net_gemm(net, sums == &net->sum_head ? WH_TIME_GEMM_HEAD : WH_TIME_GEMM_WEIGHT, &g);
         merge_buffers(net, first, plan, call);
     }
 }
@@ -115,9 +115,12 @@ static void store_vector(struct wh_net *net, const struct wh_param *first, const
                          const struct wh_sum_call *call, float *values, size_t n) {
     enum wh_dtype dtype;
     void *buffer = buffer_of(net, first, plan, call->buffer, &dtype);
-    if (dtype != WH_F32) net->vec->narrow(buffer, values, n);
-    else if (call->add_left) net->vec->add(buffer, buffer, values, n);
-    else memcpy(buffer, values, n * sizeof *values);
+    if (dtype != WH_F32)
+        net->vec->narrow(buffer, values, n);
+    else if (call->add_left)
+        net->vec->add(buffer, buffer, values, n);
+    else
+        memcpy(buffer, values, n * sizeof *values);
     merge_buffers(net, first, plan, call);
 }
 
@@ -162,7 +165,9 @@ static void bias_row(const void *context, size_t r, float *acc, float *scratch) 
 void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param *first, const void *dy, size_t ld) {
     if (!first) return;
     const struct bias_rows b = {net, dy, ld, group_elems(net, first)};
+    const uint64_t since = wh_clock_ns();
     wh_gradient_vectors(net, piece, first, NULL, bias_row, &b);
+    wh_net_book(net, WH_TIME_BIAS, since);
 }
 
 void wh_gradient_finish(struct wh_net *net) {
@@ -177,8 +182,10 @@ void wh_gradient_finish(struct wh_net *net) {
 }
 
 void wh_gradient_store(struct wh_net *net, size_t offset, const float *values, size_t n) {
-    if (net->shape.grad_dtype == WH_F32) memcpy((float *)net->grads + offset, values, n * sizeof *values);
-    else net->vec->narrow((uint16_t *)net->grads + offset, values, n);
+    if (net->shape.grad_dtype == WH_F32)
+        memcpy((float *)net->grads + offset, values, n * sizeof *values);
+    else
+        net->vec->narrow((uint16_t *)net->grads + offset, values, n);
 }
 
 void wh_gradient_add(struct wh_net *net, size_t offset, const float *values, size_t n, float *scratch) {

@@ -23,7 +23,7 @@ static void logits_of(struct wh_net *net, const void *rows, size_t n, float *log
                               .a = {rows, t, m->C, false},
                               .b = {wh_net_weight(net, wh_net_head_id(net), -1), t, m->C, true},
                               .c = {logits, WH_F32, m->V}};
-    wh_gemm_run(&g, &net->pool);
+    wh_net_gemm(net, WH_TIME_GEMM_HEAD, &g);
 }
 
 /* row becomes exp(row - max); returns the sum over the vocabulary. */
@@ -57,10 +57,12 @@ static double token_loss(const struct wh_net *net, float *row, int32_t label, fl
     return wh_log((double)z) + (double)max - (double)at_label;
 }
 
-static void block_losses(const struct wh_net *net, size_t n, const int32_t *labels, float grad_scale, double *losses) {
+static void block_losses(struct wh_net *net, size_t n, const int32_t *labels, float grad_scale, double *losses) {
+    const uint64_t since = wh_clock_ns();
     const size_t V = net->shape.model->V;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) losses[t] = token_loss(net, net->logits + t * V, labels[t], grad_scale);
+    wh_net_book(net, WH_TIME_LOSS, since);
 }
 
 /* rows [n, C] become the gradient of themselves. */
@@ -78,7 +80,7 @@ static void block_backward(struct wh_net *net, uint32_t head_piece, size_t n, vo
                               .c = {rows, t, m->C},
                               .parts = net->parts_vocab.list,
                               .part_count = net->parts_vocab.count};
-    wh_gemm_run(&g, &net->pool);
+    wh_net_gemm(net, WH_TIME_GEMM_HEAD, &g);
 }
 
 static void run_blocks(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, const void *x, float grad_scale,

@@ -37,10 +37,18 @@ void wh_net_init_weights(struct wh_net *net, uint64_t seed) {
         double std = m->init_std;
         float *out = net->master + p->offset;
         switch (p->init) {
-        case WH_INIT_NORMAL: fill_normal(out, p->elems, &r, std, net->shape.threads); break;
-        case WH_INIT_RESIDUAL: fill_normal(out, p->elems, &r, std / sqrt(2.0 * m->L), net->shape.threads); break;
-        case WH_INIT_ZEROS: fill(out, p->elems, 0.0f); break;
-        case WH_INIT_ONES: fill(out, p->elems, 1.0f); break;
+        case WH_INIT_NORMAL:
+            fill_normal(out, p->elems, &r, std, net->shape.threads);
+            break;
+        case WH_INIT_RESIDUAL:
+            fill_normal(out, p->elems, &r, std / sqrt(2.0 * m->L), net->shape.threads);
+            break;
+        case WH_INIT_ZEROS:
+            fill(out, p->elems, 0.0f);
+            break;
+        case WH_INIT_ONES:
+            fill(out, p->elems, 1.0f);
+            break;
         }
     }
     if (net->adam_m) memset(net->adam_m, 0, params->buffer_elems * sizeof(float));

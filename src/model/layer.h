@@ -39,7 +39,7 @@ void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x);
 /* From net->dx of the whole global batch: gradients of token and position tables. */
 void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
 
-void wh_norm_forward(const struct wh_net *net, size_t n, const void *x, enum wh_param_id gain, int layer, void *y,
+void wh_norm_forward(struct wh_net *net, size_t n, const void *x, enum wh_param_id gain, int layer, void *y,
                      float *stats);
 
 /* x_out = layer(x_in), keeping `a`. With x_out NULL only what the backward pass needs is computed (recompute). */

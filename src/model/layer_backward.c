@@ -19,7 +19,7 @@ static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t 
                               .c = {dx, t, cols},
                               .parts = parts ? parts->list : NULL,
                               .part_count = parts ? parts->count : 0};
-    wh_gemm_run(&g, &net->pool);
+    wh_net_gemm(net, WH_TIME_GEMM_INPUT, &g);
 }
 
 static void weight_gradient(struct wh_net *net, uint32_t piece, enum wh_param_id weight, int layer, const void *dy,
@@ -30,6 +30,7 @@ static void weight_gradient(struct wh_net *net, uint32_t piece, enum wh_param_id
 
 /* up (in place) from activation input to its gradient, given that of the output. */
 static void activate_back(struct wh_net *net, size_t n, void *up, const void *d_act) {
+    const uint64_t since = wh_clock_ns();
     const size_t F = net->shape.model->F;
     const bool gated = net->shape.model->gated;
     const size_t width = gated ? 2 * F : F;
@@ -38,14 +39,18 @@ static void activate_back(struct wh_net *net, size_t n, void *up, const void *d_
         float *scratch = wh_rows_scratch(net), *out = wh_rows_target(net, up, t * width, scratch);
         const float *x = wh_rows_read(net, up, t * width, width, scratch);
         const float *dy = wh_rows_read(net, d_act, t * F, F, scratch + width);
-        if (gated) net->vec->swiglu_back(out, out + F, dy, x, x + F, F);
-        else net->vec->gelu_back(out, dy, x, F);
+        if (gated)
+            net->vec->swiglu_back(out, out + F, dy, x, x + F, F);
+        else
+            net->vec->gelu_back(out, dy, x, F);
         wh_rows_done(net, up, t * width, width, out);
     }
+    wh_net_book(net, WH_TIME_ACTIVATION, since);
 }
 
 static void attention_back(struct wh_net *net, const struct wh_pass *pass, int layer, const struct wh_layer_acts *a,
                            const void *d_attn, void *d_qkv) {
+    const uint64_t since = wh_clock_ns();
     const struct wh_model *m = net->shape.model;
     const size_t Hkv = m->Hkv, R = m->H / Hkv, D = m->D, q_width = m->H * D, width = q_width + 2 * Hkv * D;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
@@ -60,9 +65,11 @@ static void attention_back(struct wh_net *net, const struct wh_pass *pass, int l
         net->attention->backward(&job,
                                  net->attention_scratch + (size_t)omp_get_thread_num() * net->attention_scratch_bytes);
     }
+    wh_net_book(net, WH_TIME_ATTENTION_BACK, since);
 }
 
 static void rotate_back(struct wh_net *net, const struct wh_pass *pass, void *d_qkv) {
+    const uint64_t since = wh_clock_ns();
     const struct wh_model *m = net->shape.model;
     const size_t n = wh_pass_tokens(pass), D = m->D, half = D / 2, heads = m->H + m->Hkv, width = (heads + m->Hkv) * D;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
@@ -74,6 +81,7 @@ static void rotate_back(struct wh_net *net, const struct wh_pass *pass, void *d_
             net->vec->rotate_back(row + h * D, net->rope_cos + angle, net->rope_sin + angle, half);
         wh_rows_done(net, d_qkv, t * width, heads * D, row);
     }
+    wh_net_book(net, WH_TIME_ACTIVATION, since);
 }
 
 /* The gradient of a branch's output: dx itself, or dx through the branch's dropout (in d_norm). */

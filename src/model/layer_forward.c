@@ -30,6 +30,7 @@ static void rotate_heads(const struct wh_net *net, float *row, size_t heads, siz
 }
 
 static void rotate(struct wh_net *net, const struct wh_pass *pass, void *qkv) {
+    const uint64_t since = wh_clock_ns();
     const struct wh_model *m = net->shape.model;
     const size_t n = wh_pass_tokens(pass), heads = m->H + m->Hkv, width = (heads + m->Hkv) * m->D;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
@@ -39,6 +40,7 @@ static void rotate(struct wh_net *net, const struct wh_pass *pass, void *qkv) {
         rotate_heads(net, row, heads, pass->first_position + t % pass->T);
         wh_rows_done(net, qkv, t * width, heads * m->D, row);
     }
+    wh_net_book(net, WH_TIME_ACTIVATION, since);
 }
 
 void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int layer, size_t seq, size_t kv_head,
@@ -72,6 +74,7 @@ void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int
 }
 
 static void attention(struct wh_net *net, const struct wh_pass *pass, int layer, struct wh_layer_acts *a) {
+    const uint64_t since = wh_clock_ns();
     const size_t H = net->shape.model->H, R = H / net->shape.model->Hkv;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t i = 0; i < pass->sequences * H; i++) {
@@ -80,9 +83,11 @@ static void attention(struct wh_net *net, const struct wh_pass *pass, int layer,
         net->attention->forward(&job, i % H % R,
                                 net->attention_scratch + (size_t)omp_get_thread_num() * net->attention_scratch_bytes);
     }
+    wh_net_book(net, WH_TIME_ATTENTION, since);
 }
 
 static void activate(struct wh_net *net, size_t n, const void *up, void *act) {
+    const uint64_t since = wh_clock_ns();
     const size_t F = net->shape.model->F;
     const bool gated = net->shape.model->gated;
     const size_t width = gated ? 2 * F : F;
@@ -90,10 +95,13 @@ static void activate(struct wh_net *net, size_t n, const void *up, void *act) {
     for (size_t t = 0; t < n; t++) {
         float *scratch = wh_rows_scratch(net), *y = wh_rows_target(net, act, t * F, scratch + width);
         const float *x = wh_rows_read(net, up, t * width, width, scratch);
-        if (gated) net->vec->swiglu(y, x, x + F, F);
-        else net->vec->gelu(y, x, F);
+        if (gated)
+            net->vec->swiglu(y, x, x + F, F);
+        else
+            net->vec->gelu(y, x, F);
         wh_rows_done(net, act, t * F, F, y);
     }
+    wh_net_book(net, WH_TIME_ACTIVATION, since);
 }
 
 /* out = residual + drop(g's result). Without dropout the residual is part of the product's epilogue. */
@@ -102,7 +110,7 @@ static void add_branch(struct wh_net *net, const struct wh_pass *pass, int layer
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
     const size_t C = net->shape.model->C, n = wh_pass_tokens(pass);
     if (!d.threshold) g->residual = (struct wh_gemm_in){residual, net->shape.dtype, C, false};
-    wh_gemm_run(g, &net->pool);
+    wh_net_gemm(net, WH_TIME_GEMM_FORWARD, g);
     if (!d.threshold) return;
     void *x = g->c.data;
     wh_dropout_rows(net, pass, &d, x, x);
@@ -122,7 +130,7 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
 
     wh_norm_forward(net, n, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);
     struct wh_gemm g = linear(net, n, a->norm1, C, WH_P_ATTN_Q, WH_P_ATTN_Q_BIAS, layer, q + 2 * kv, NULL, a->qkv);
-    wh_gemm_run(&g, &net->pool);
+    wh_net_gemm(net, WH_TIME_GEMM_FORWARD, &g);
     if (!m->learned_positions) rotate(net, pass, a->qkv);
     if (pass->cache)
         wh_decode_attention(net, pass->cache, layer, a);
@@ -140,7 +148,7 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
         g.c = (struct wh_gemm_out){a->act, net->shape.dtype, F};
         g.activation = WH_GEMM_GELU_TANH;
     }
-    wh_gemm_run(&g, &net->pool);
+    wh_net_gemm(net, WH_TIME_GEMM_FORWARD, &g);
     if (!fused) activate(net, n, a->up, a->act);
     if (!x_out) return;
     g = linear(net, n, a->act, F, WH_P_MLP_DOWN, WH_P_MLP_DOWN_BIAS, layer, C, &net->parts_down, x_out);

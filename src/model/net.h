@@ -25,6 +25,7 @@
 #include "arch/params.h"
 #include "base/dtype.h"
 #include "ledger/arena.h"
+#include "ledger/times.h"
 #include "sched/gradsum.h"
 #include "tensor/attention.h"
 #include "tensor/gemm.h"
@@ -86,6 +87,8 @@ struct wh_net {
     const struct wh_attention_kernels *attention;
     struct wh_gemm_pool pool;
     float attention_scale; /* 1/sqrt(D) */
+
+    struct wh_times times; /* spent since the net was made, or since the caller zeroed them */
 
     struct wh_arena arena;
     void *memory;

@@ -12,8 +12,9 @@ static const float *read_vector(const struct wh_net *net, const struct wh_param 
     return wh_rows_read(net, net->weights, p->offset, p->elems, scratch);
 }
 
-void wh_norm_forward(const struct wh_net *net, size_t n, const void *x, enum wh_param_id gain, int layer, void *y,
+void wh_norm_forward(struct wh_net *net, size_t n, const void *x, enum wh_param_id gain, int layer, void *y,
                      float *stats) {
+    const uint64_t since = wh_clock_ns();
     const size_t C = net->shape.model->C;
     const float eps = net->shape.model->norm_eps;
     const bool full = net->shape.model->layer_norm;
@@ -27,11 +28,14 @@ void wh_norm_forward(const struct wh_net *net, size_t n, const void *x, enum wh_
         for (size_t t = 0; t < n; t++) {
             const float *row = wh_rows_read(net, x, t * C, C, scratch);
             float *out = wh_rows_target(net, y, t * C, scratch);
-            if (full) net->vec->layer_norm(out, &stats[2 * t], &stats[2 * t + 1], row, gains, biases, eps, C);
-            else net->vec->rms_norm(out, &stats[2 * t + 1], row, gains, eps, C);
+            if (full)
+                net->vec->layer_norm(out, &stats[2 * t], &stats[2 * t + 1], row, gains, biases, eps, C);
+            else
+                net->vec->rms_norm(out, &stats[2 * t + 1], row, gains, eps, C);
             wh_rows_done(net, y, t * C, C, out);
         }
     }
+    wh_net_book(net, WH_TIME_NORM, since);
 }
 
 struct norm_back {
@@ -47,12 +51,15 @@ static void gain_row(const void *context, size_t r, float *acc, float *scratch) 
     const float *dy = wh_rows_read(k->net, k->dy, r * C, C, scratch);
     const float *x = wh_rows_read(k->net, k->x, r * C, C, scratch + C);
     const float mean = k->stats[2 * r], rstd = k->stats[2 * r + 1];
-    if (k->net->shape.model->layer_norm) k->net->vec->layer_norm_grads(acc, acc + C, dy, x, mean, rstd, C);
-    else k->net->vec->rms_norm_grads(acc, dy, x, rstd, C);
+    if (k->net->shape.model->layer_norm)
+        k->net->vec->layer_norm_grads(acc, acc + C, dy, x, mean, rstd, C);
+    else
+        k->net->vec->rms_norm_grads(acc, dy, x, rstd, C);
 }
 
 void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *x, const float *stats, const void *dy,
                       enum wh_param_id gain, int layer, bool add, void *dx) {
+    const uint64_t since = wh_clock_ns();
     const size_t C = net->shape.model->C;
     const bool full = net->shape.model->layer_norm;
     const struct wh_param *g = wh_net_param(net, gain, layer), *b = full ? norm_bias(net, gain, layer) : NULL;
@@ -67,13 +74,19 @@ void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *
             const float *dyr = wh_rows_read(net, dy, t * C, C, scratch),
                         *xr = wh_rows_read(net, x, t * C, C, scratch + C);
             float *out = wh_rows_target(net, dx, t * C, scratch);
-            if (full) net->vec->layer_norm_back(back, dyr, xr, stats[2 * t], stats[2 * t + 1], gains, C);
-            else net->vec->rms_norm_back(back, dyr, xr, stats[2 * t + 1], gains, C);
+            if (full)
+                net->vec->layer_norm_back(back, dyr, xr, stats[2 * t], stats[2 * t + 1], gains, C);
+            else
+                net->vec->rms_norm_back(back, dyr, xr, stats[2 * t + 1], gains, C);
             const float *before = add ? wh_rows_read(net, dx, t * C, C, scratch) : NULL;
-            if (add) net->vec->add(out, before, back, C);
-            else if (out == scratch) net->vec->narrow((uint16_t *)wh_rows_at(net, dx, t * C), back, C);
-            else net->vec->scale(out, back, 1.0f, C);
+            if (add)
+                net->vec->add(out, before, back, C);
+            else if (out == scratch)
+                net->vec->narrow((uint16_t *)wh_rows_at(net, dx, t * C), back, C);
+            else
+                net->vec->scale(out, back, 1.0f, C);
             if (add) wh_rows_done(net, dx, t * C, C, out);
         }
     }
+    wh_net_book(net, WH_TIME_NORM_BACK, since);
 }

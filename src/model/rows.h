@@ -6,6 +6,19 @@
 #include <omp.h>
 
 #include "model/net.h"
+#include "os/clock.h"
+
+/* Books the time since `since` (wh_clock_ns) under a ledger row. Outside parallel regions only. */
+static inline void wh_net_book(struct wh_net *net, enum wh_time row, uint64_t since) {
+    net->times.ns[row] += wh_clock_ns() - since;
+}
+
+/* A product, booked. */
+static inline void wh_net_gemm(struct wh_net *net, enum wh_time row, const struct wh_gemm *g) {
+    const uint64_t since = wh_clock_ns();
+    wh_gemm_run(g, &net->pool);
+    wh_net_book(net, row, since);
+}
 
 /* The calling thread's scratch, net->row_scratch_elems floats. */
 static inline float *wh_rows_scratch(const struct wh_net *net) {

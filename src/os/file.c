@@ -155,10 +155,8 @@ enum wh_status wh_file_commit(struct wh_file_writer *w) {
     enum wh_status status = flush(w);
     if (status == WH_OK && fsync(w->fd) != 0) status = failed("sync", w->part_path);
     if (status == WH_OK && rename(w->part_path, w->path) != 0) status = failed("rename into place", w->path);
-    if (status == WH_OK)
-        close_writer(w);
-    else
-        wh_file_abandon(w);
+    if (status == WH_OK) close_writer(w);
+    else wh_file_abandon(w);
     return status;
 }
 
@@ -248,10 +246,8 @@ enum wh_status wh_dir_remove(const char *path) {
     for (size_t i = 0; i < count && status == WH_OK; i++) {
         char *inside = wh_path_join(path, names[i]);
         struct stat st;
-        if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode))
-            status = wh_dir_remove(inside);
-        else if (unlink(inside) != 0)
-            status = failed("remove", inside);
+        if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode)) status = wh_dir_remove(inside);
+        else if (unlink(inside) != 0) status = failed("remove", inside);
         free(inside);
     }
     wh_dir_list_free(names, count);
@@ -282,10 +278,8 @@ enum wh_status wh_dir_begin(const char *path, char **part) {
     if (status == WH_OK && count) status = WH_FAIL(WH_CONFIG, "%s is not empty; choose another folder", path);
     if (status == WH_OK && wh_dir_exists(p)) status = wh_dir_remove(p);
     if (status == WH_OK) status = wh_dir_create(p);
-    if (status == WH_OK)
-        *part = p;
-    else
-        free(p);
+    if (status == WH_OK) *part = p;
+    else free(p);
     return status;
 }
 
@@ -295,10 +289,8 @@ enum wh_status wh_dir_commit(char *part, const char *path) {
     if (status == WH_OK) status = wh_file_rename(part, path);
     if (status == WH_OK) status = wh_dir_sync(parent);
     free(parent);
-    if (status == WH_OK)
-        free(part);
-    else
-        wh_dir_abandon(part);
+    if (status == WH_OK) free(part);
+    else wh_dir_abandon(part);
     return status;
 }
 
@@ -384,10 +376,8 @@ enum wh_status wh_lock_take(const char *folder, int *fd) {
         close(f);
     } else {
         int n = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
-        if (ftruncate(f, 0) == 0 && write(f, owner, (size_t)n) == n)
-            *fd = f;
-        else
-            status = failed("write", path), close(f);
+        if (ftruncate(f, 0) == 0 && write(f, owner, (size_t)n) == n) *fd = f;
+        else status = failed("write", path), close(f);
     }
     free(path);
     return status;

@@ -17,4 +17,6 @@ void wh_signal_watch(void) {
     sigaction(SIGINT, &action, NULL);
 }
 
+int wh_signal_exit_code(int number) { return number == SIGINT ? 128 + SIGINT : 75; }
+
 int wh_signal_pending(void) { return pending; }

@@ -5,6 +5,9 @@
 
 void wh_signal_watch(void);
 
+/* Exit code of a run that `number` stopped after it saved: 130 for SIGINT, 75 (try again) for the others. */
+int wh_signal_exit_code(int number);
+
 /* 0, or the number of the signal that asked to stop. */
 int wh_signal_pending(void);
 

@@ -50,14 +50,15 @@ enum wh_status wh_generate_run(struct wh_net *net, const struct wh_generate *how
     WH_ASSERT(count > 0);
     for (size_t i = 0; i < count; i++)
         if (prompt[i] >= V)
-            return WH_FAIL(WH_DATA, "token %u of the prompt has id %u; the model's vocabulary has %u: another tokenizer?",
+            return WH_FAIL(WH_DATA,
+                           "token %u of the prompt has id %u; the model's vocabulary has %u: another tokenizer?",
                            (unsigned)i, prompt[i], V);
     WH_TRY_GOTO(wh_sample_new(&how->sampling, V, &w.sampler), done);
     WH_TRY_GOTO(wh_decoder_new(net, net->shape.T, &w.decoder), free_sampler);
     w.logits = malloc(V * sizeof *w.logits);
     w.context = malloc(net->shape.T * sizeof *w.context);
-    status = w.logits && w.context ? write_on(&w, how, prompt, count, out)
-                                   : WH_FAIL(WH_NOMEM, "no memory for %u logits", V);
+    status =
+        w.logits && w.context ? write_on(&w, how, prompt, count, out) : WH_FAIL(WH_NOMEM, "no memory for %u logits", V);
     free(w.logits);
     free(w.context);
     wh_decoder_free(&w.decoder);

@@ -18,8 +18,8 @@ struct wh_sampling {
 struct wh_sampler_state {
     struct wh_sampling how;
     uint32_t V;
-    uint32_t *order;     /* [V] */
-    float *probability;  /* [V] */
+    uint32_t *order;    /* [V] */
+    float *probability; /* [V] */
 };
 
 /* Errors: USAGE for a temperature or top_p out of range, NOMEM. */

@@ -3,7 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "data/tokenizer.h"
 #include "optim/schedule.h"
+#include "os/clock.h"
 #include "os/memory.h"
 #include "os/probe.h"
 
@@ -45,6 +47,21 @@ static enum wh_status open_data(struct wh_session *s) {
     return wh_sampler_init(wh_tokens_count(s->valid), T, 1, 0, false, &s->valid_sampler);
 }
 
+enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out) {
+    struct wh_tokenizer *tokenizer;
+    if (c->data.end_of_text >= 0) {
+        *out = (uint32_t)c->data.end_of_text;
+        return WH_OK;
+    }
+    WH_TRY(wh_tokenizer_open(c->tokenizer.path, &tokenizer));
+    const bool has = wh_tokenizer_end_of_text(tokenizer, out);
+    wh_tokenizer_close(tokenizer);
+    if (has) return WH_OK;
+    return WH_FAIL(WH_CONFIG,
+                   "data.document_mask: the tokenizer %s has no end-of-text token; name one with data.end_of_text",
+                   c->tokenizer.path);
+}
+
 static enum wh_status open_batch(struct wh_session *s) {
     const size_t n = (size_t)s->config->tokens.global_batch * s->config->tokens.sequence_length;
     s->ids = malloc(n * sizeof *s->ids);
@@ -61,10 +78,11 @@ static enum wh_status open_net(struct wh_session *s) {
     WH_TRY(wh_net_predict(&shape, &predicted));
     const size_t available = wh_memory_available_bytes();
     if (available && predicted.used_bytes > available)
-        return WH_FAIL(WH_FIT,
-                       "the step needs %.2f GiB and %.2f GiB are free; smaller: tokens.micro_batch_size, recompute: full,"
-                       " model.dtype: bfloat16, grain.data: 1",
-                       (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
+        return WH_FAIL(
+            WH_FIT,
+            "the step needs %.2f GiB and %.2f GiB are free; smaller: tokens.micro_batch_size, recompute: full,"
+            " model.dtype: bfloat16, grain.data: 1",
+            (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
     return wh_net_new(&shape, &s->net);
 }
 
@@ -96,6 +114,7 @@ enum wh_status wh_session_open(const struct wh_config *config, struct wh_session
     WH_TRY_GOTO(wh_params_new(&config->arch, &s.params), close);
     *out = s; /* the table's address goes into the net */
     WH_TRY_GOTO(open_data(out), close_out);
+    if (config->data.document_mask) WH_TRY_GOTO(wh_session_end_of_text(config, &out->end_of_text), close_out);
     WH_TRY_GOTO(open_batch(out), close_out);
     WH_TRY_GOTO(open_net(out), close_out);
     WH_TRY_GOTO(open_optimizer(out), close_out);
@@ -123,7 +142,7 @@ static struct wh_batch data_of(const struct wh_session *s, const struct wh_token
                                const struct wh_sampler *sampler) {
     return (struct wh_batch){.tokens = tokens,
                              .sampler = sampler,
-                             .end_of_text = (uint32_t)s->config->data.end_of_text,
+                             .end_of_text = s->end_of_text,
                              .split_documents = s->config->data.document_mask};
 }
 
@@ -136,18 +155,24 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     WH_TRY(wh_batch_fill(&data, s->step, 0, c->tokens.global_batch, s->ids, s->labels, s->document_start,
                          &r.valid_labels));
     if (r.valid_labels == 0)
-        return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label", (unsigned long long)s->step + 1);
+        return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label",
+                       (unsigned long long)s->step + 1);
     for (uint32_t i = 0; i < c->tokens.accumulation; i++)
         wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step);
     r.loss = wh_net_finish(&s->net, &batch, step) / (double)r.valid_labels;
+    uint64_t since = wh_clock_ns();
     r.grad_norm = wh_adamw_grad_norm(&s->adamw);
+    s->net.times.ns[WH_TIME_NORM_GLOBAL] += wh_clock_ns() - since;
     r.lr = wh_schedule_rate(&c->optimizer.lr, s->step + 1);
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
-        return WH_FAIL(WH_DATA,
-                       "step %llu: loss %g, gradient norm %g are not finite; the weights are as before the step. A lower "
-                       "learning rate or optimizer.clip_grad may help",
-                       (unsigned long long)s->step + 1, r.loss, r.grad_norm);
+        return WH_FAIL(
+            WH_DATA,
+            "step %llu: loss %g, gradient norm %g are not finite; the weights are as before the step. A lower "
+            "learning rate or optimizer.clip_grad may help",
+            (unsigned long long)s->step + 1, r.loss, r.grad_norm);
+    since = wh_clock_ns();
     wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
+    s->net.times.ns[WH_TIME_OPTIMIZER] += wh_clock_ns() - since;
     s->step++;
     s->samples += c->tokens.global_batch;
     s->tokens += r.valid_labels;

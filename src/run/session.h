@@ -25,6 +25,7 @@ struct wh_session {
     uint32_t *ids; /* [global_batch][T] */
     int32_t *labels;
     uint32_t *document_start; /* NULL without document masking */
+    uint32_t end_of_text;     /* used with document masking only */
     uint64_t step;            /* optimizer updates done */
     uint64_t samples, tokens; /* consumed: sequences, counted labels */
 };
@@ -42,6 +43,9 @@ void wh_session_close(struct wh_session *s);
 
 /* Shape of the net that a configuration asks for. */
 struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_params *params);
+
+/* The token that ends a document: data.end_of_text, or the tokenizer's own. Errors: CONFIG if there is none. */
+enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out);
 
 /* What data.format means to the token files. */
 enum wh_tokens_kind wh_session_tokens_kind(const struct wh_config *c);

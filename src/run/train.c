@@ -85,6 +85,26 @@ static enum wh_status write_memory(const struct run *r) {
     return status;
 }
 
+/* Milliseconds per step by ledger row, the first step left out. */
+static enum wh_status write_times(const struct run *r) {
+    const struct wh_train_summary *s = &r->summary;
+    struct wh_text text = {0};
+    double rest = s->timed_seconds * 1e3;
+    if (s->timed_steps == 0) return WH_OK;
+    wh_text_add(&text, "{\"schema\": \"wanhe.times/1\", \"steps\": %llu, \"step_ms\": %.3f, \"rows\": [\n",
+                (unsigned long long)s->timed_steps, s->timed_seconds * 1e3 / (double)s->timed_steps);
+    for (int i = 0; i < WH_TIME_COUNT; i++) {
+        const double ms = (double)s->times.ns[i] * 1e-6;
+        rest -= ms;
+        wh_text_add(&text, "  {\"row\": \"%s\", \"ms\": %.3f},\n", wh_time_name((enum wh_time)i),
+                    ms / (double)s->timed_steps);
+    }
+    wh_text_add(&text, "  {\"row\": \"time.rest\", \"ms\": %.3f}]}\n", rest / (double)s->timed_steps);
+    enum wh_status status = write_in(r, "times.json", &text);
+    wh_text_fini(&text);
+    return status;
+}
+
 static enum wh_status save(struct run *r) {
     struct wh_text remarks = {0};
     if (r->saved_step == r->session.step) return WH_OK;
@@ -124,13 +144,16 @@ static enum wh_status start(struct run *r) {
     const bool present = wh_ckpt_any(out);
     r->saved_step = UINT64_MAX;
     if (r->options->start == WH_TRAIN_FRESH && present)
-        return WH_FAIL(WH_CONFIG, "%s already holds checkpoints: --resume goes on from them, another --out starts afresh",
-                       out);
+        return WH_FAIL(WH_CONFIG,
+                       "%s already holds checkpoints: --resume goes on from them, another --out starts afresh", out);
     if (r->options->start == WH_TRAIN_RESUME && !present)
         return WH_FAIL(WH_DAMAGED, "%s holds no checkpoint to resume from; without --resume a run starts afresh", out);
-    if (present) WH_TRY(resume_from(r, out));
-    else if (*resume) WH_TRY(resume_from(r, resume));
-    else WH_TRY(start_fresh(r));
+    if (present)
+        WH_TRY(resume_from(r, out));
+    else if (*resume)
+        WH_TRY(resume_from(r, resume));
+    else
+        WH_TRY(start_fresh(r));
     if (present) r->saved_step = r->session.step;
     return wh_metrics_rewind(r->metrics, r->session.step);
 }
@@ -169,6 +192,10 @@ static enum wh_status one_step(struct run *r) {
     m.step = r->session.step, m.tokens = r->session.tokens, m.step_ms = 1e3 * seconds;
     m.tokens_per_s = tokens / seconds;
     m.mfu = r->summary.peak_gflops > 0.0 ? flops * 1e-9 / r->summary.peak_gflops : 0.0;
+    if (m.step == r->summary.first_step + 1)
+        r->session.net.times = (struct wh_times){0}; /* first touch of memory */
+    else
+        r->summary.timed_seconds += seconds, r->summary.timed_steps++;
     r->step_seconds += seconds;
     r->step_tokens += (uint64_t)tokens;
     r->summary.loss = m.result.loss;
@@ -232,16 +259,20 @@ static void finish(struct run *r) {
     s->steps = r->session.step;
     s->seconds = (double)(wh_clock_ns() - r->began_ns) * 1e-9;
     s->peak_bytes = wh_memory_peak_bytes();
+    s->times = r->session.net.times;
     if (r->step_seconds <= 0.0) return;
     s->tokens_per_s = (double)r->step_tokens / r->step_seconds;
     if (s->peak_gflops > 0.0)
-        s->mfu = wh_model_flops_per_token(&r->config->arch, r->config->tokens.sequence_length) * s->tokens_per_s * 1e-9 /
-                 s->peak_gflops;
+        s->mfu = wh_model_flops_per_token(&r->config->arch, r->config->tokens.sequence_length) * s->tokens_per_s *
+                 1e-9 / s->peak_gflops;
 }
 
 enum wh_status wh_train_run(const struct wh_config *config, const struct wh_train_options *options,
                             struct wh_train_summary *out) {
-    struct run r = {.config = config, .options = options, .lock = -1, .began_ns = wh_clock_ns(),
+    struct run r = {.config = config,
+                    .options = options,
+                    .lock = -1,
+                    .began_ns = wh_clock_ns(),
                     .summary = {.loss = NAN, .valid_loss = NAN}};
     enum wh_status status;
     WH_TRY(wh_dir_create(options->out));
@@ -256,6 +287,7 @@ enum wh_status wh_train_run(const struct wh_config *config, const struct wh_trai
         *out = r.summary;
     }
     if (status == WH_OK) status = write_memory(&r);
+    if (status == WH_OK) status = write_times(&r);
 close:
     wh_session_close(&r.session);
     wh_lock_release(r.lock);

@@ -5,6 +5,7 @@
  *     RUN/metrics.jsonl    one line per step (docs/formats/metrics.md)
  *     RUN/checkpoints/     ckpt/checkpoint.h
  *     RUN/memory.json      the memory ledger: predicted and measured bytes of each row
+ *     RUN/times.json       where the time of a step goes
  *     RUN/log.txt          what was said
  *
  * Library code doesn't print: everything said goes to `say`. */
@@ -12,6 +13,7 @@
 #define WH_RUN_TRAIN_H
 
 #include "config/config.h"
+#include "ledger/times.h"
 
 enum wh_train_start {
     WH_TRAIN_FRESH,             /* refuses a folder that holds checkpoints */
@@ -33,6 +35,9 @@ struct wh_train_summary {
     double tokens_per_s, seconds;
     double peak_gflops, mfu; /* measured multiply-add peak, share of it used; 0 if not measured */
     size_t peak_bytes;
+    struct wh_times times; /* of the steps of this call, without the first */
+    double timed_seconds;  /* of those steps */
+    uint64_t timed_steps;
     int stopped_by; /* signal that ended the run early after a checkpoint, or 0 */
 };
 

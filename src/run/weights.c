@@ -30,10 +30,11 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
         wh_faults_add(&faults, folder, 0, "was made with general.seed %llu, the configuration says %llu",
                       (unsigned long long)info->state.seed, (unsigned long long)c->general.seed);
     if (g->tensor != c->grain.tensor || g->data != c->grain.data || g->sequence != c->grain.sequence)
-        wh_faults_add(&faults, folder, 0,
-                      "was made with grain.tensor %u, grain.data %u, grain.sequence %u; the configuration has %u, %u, %u: "
-                      "set the former to go on with the same sums",
-                      g->tensor, g->data, g->sequence, c->grain.tensor, c->grain.data, c->grain.sequence);
+        wh_faults_add(
+            &faults, folder, 0,
+            "was made with grain.tensor %u, grain.data %u, grain.sequence %u; the configuration has %u, %u, %u: "
+            "set the former to go on with the same sums",
+            g->tensor, g->data, g->sequence, c->grain.tensor, c->grain.data, c->grain.sequence);
     if (info->compute != c->model.dtype)
         wh_faults_add(&faults, folder, 0, "was trained in %s, the configuration says %s", wh_dtype_name(info->compute),
                       wh_dtype_name(c->model.dtype));

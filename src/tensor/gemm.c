@@ -18,8 +18,7 @@ enum {
     SEGMENTS_MAX = 64,        /* pieces of chains in one packed block */
     ARENA_ELEMS = 512 * 1024, /* scratch for pending subtrees, a level: repacking B costs 1/512 of a region's work */
     SQUARE = 768,             /* a side of its square: a multiple of every nr */
-    IN_PLACE_ROWS = 128,
-    IN_PLACE_CROWDED = 4096,
+    CROWDED_BYTES = 4096,     /* addresses this far apart share a set of L1, and few sets of L2 */
     LINE_ELEMS = 16
 };
 
@@ -59,6 +58,7 @@ struct work {
     struct wh_gemm_part whole; /* stands for a missing list */
     size_t part_count;
     uint32_t grains;
+    size_t kc;
     unsigned levels; /* subtrees a stack must hold */
     bool direct;     /* C holds unfinished chains */
     bool one_block;  /* stacks need not outlive a micro-tile */
@@ -128,7 +128,7 @@ static void find_begin(const struct work *w, struct block *b) {
 
 /* The next block: an even share of a grain longer than kc, or as many whole grains (or the end of one) as fit. */
 static void next_block(const struct work *w, struct cursor *at, struct block *b) {
-    size_t kc = w->kernel->kc;
+    size_t kc = w->kc;
     b->from = *at;
     b->first = at->grain == 0 && !at->inside;
     b->length = 0;
@@ -261,35 +261,39 @@ static void run_panel(const struct work *w, struct panel *p, const struct region
 
 /* ------------------------------------------------------------------------------------------------- regions */
 
+static bool crowded(const struct wh_gemm_source *x) {
+    return x->along && x->ld * wh_dtype_bytes(x->dtype) % CROWDED_BYTES == 0;
+}
+
 /* Whether the kernel may read a panel of B where it lies: so few rows that packing would cost more, and rows of B that
  * don't crowd into few cache sets. */
 static bool reads_in_place(const struct work *w, const struct block *b, size_t rows, size_t cols) {
-    size_t stride = w->b.ld * sizeof(float);
-    return w->b.along && w->b.dtype == WH_F32 && b->in_row && rows <= IN_PLACE_ROWS && cols == w->kernel->nr &&
-           stride % IN_PLACE_CROWDED != 0;
+    return w->b.along && w->b.dtype == WH_F32 && b->in_row && rows <= w->kernel->in_place_rows &&
+           cols == w->kernel->nr && !crowded(&w->b);
 }
 
 static void run_block(const struct work *w, const struct block *b, const struct region *r) {
     const struct wh_gemm_kernel *kernel = w->kernel;
-    size_t nr = kernel->nr, height = r->i1 - r->i0, blocks = (height + kernel->mc - 1) / kernel->mc;
+    size_t nr = kernel->nr, height = r->i1 - r->i0,
+           blocks = height <= kernel->mc_most ? 1 : (height + kernel->mc - 1) / kernel->mc;
     size_t mc = up((height + blocks - 1) / blocks, kernel->mr), panels = (r->j1 - r->j0 + nr - 1) / nr;
     struct panel p = {.block = b, .c = *r};
     for (size_t i = r->i0; i < r->i1; i += mc) {
         size_t rows = min_size(mc, r->i1 - i), tiles = (rows + kernel->mr - 1) / kernel->mr;
         p.c.i0 = i, p.c.i1 = i + rows;
-        p.next_a = ahead_source(w, b, &w->a, i + rows, min_size(mc, r->i1 - i - rows), tiles * panels / 2);
+        p.next_a = ahead_source(w, b, &w->a, i + rows, min_size(mc, r->i1 - i - rows), (tiles * panels + 1) / 2);
         pack(w, b, &w->a, w->a_panels, kernel->mr, a_panel_stride(kernel, b->length), i, rows);
         for (size_t j = r->j0; j < r->j1; j += nr) {
             size_t cols = min_size(nr, r->j1 - j), next_cols = min_size(nr, r->j1 - j - cols);
             /* rows that fit one block of A meet a panel of B once: it need not be kept */
             float *panel = w->b_panels + (blocks > 1 ? (j - r->j0) * b->length : 0);
             size_t turns = p.next_a.pieces_left > 0 && tiles > 1 ? tiles / 2 : tiles;
-            if (i == r->i0)
+            bool in_place = reads_in_place(w, b, height, cols);
+            if (i == r->i0 || in_place)
                 p.next_b = ahead_source(w, b, &w->b, j + nr, next_cols, turns);
             else
                 p.next_b = ahead_of(panel + nr * b->length, nr * sizeof(float), next_cols ? b->length : 0,
                                     nr * sizeof(float), 1, turns);
-            bool in_place = reads_in_place(w, b, height, cols);
             if (i == r->i0 && !in_place) pack(w, b, &w->b, panel, nr, 0, j, cols);
             p.b = in_place ? (const float *)w->b.data + b->begin * w->b.ld + j : panel;
             p.b_ld = in_place ? w->b.ld : nr;
@@ -304,7 +308,7 @@ static void run_block(const struct work *w, const struct block *b, const struct 
 static void region_size(const struct work *w, size_t m, size_t n, size_t *rows, size_t *cols) {
     const struct wh_gemm_kernel *kernel = w->kernel;
     size_t mr = kernel->mr, nr = kernel->nr, high = up(m, mr), wide = up(n, nr);
-    size_t n_max = m <= kernel->mc ? wide : min_size(kernel->nc, wide), m_max = high;
+    size_t n_max = m <= kernel->mc_most ? wide : min_size(kernel->nc, wide), m_max = high;
     if (!w->one_block && w->levels > 0) {
         size_t area = w->arena_elems / w->levels, beside = area / high / nr * nr;
         n_max = min_size(n_max, beside > SQUARE ? beside : SQUARE);
@@ -334,7 +338,9 @@ static void run_range(const struct work *w, const struct region *range) {
 /* ------------------------------------------------------------------------------------------------- threads */
 
 /* Workspace of one thread, in floats. */
-static size_t a_elems(const struct wh_gemm_kernel *k) { return up(k->mc, k->mr) / k->mr * a_panel_stride(k, k->kc); }
+static size_t a_elems(const struct wh_gemm_kernel *k) {
+    return up(k->mc_most, k->mr) / k->mr * a_panel_stride(k, k->kc);
+}
 static size_t b_elems(const struct wh_gemm_kernel *k) { return up(k->nc * k->kc, LINE_ELEMS) + WH_GEMM_SLACK; }
 static size_t edge_elems(const struct wh_gemm_kernel *k) { return up(k->mr * k->nr, LINE_ELEMS); }
 static size_t arena_elems(unsigned grain_depth) { return (size_t)ARENA_ELEMS * (grain_depth > 0 ? grain_depth : 1); }
@@ -437,6 +443,7 @@ void wh_gemm_run(const struct wh_gemm *g, const struct wh_gemm_pool *pool) {
     if (g->activation != WH_GEMM_NONE) w.vec = wh_vec_select(NULL);
     w.direct = g->c.dtype == WH_F32 && g->residual.data != g->c.data;
     w.plain = g->c.dtype == WH_F32 && !g->bias && !g->pre.data && !g->residual.data && g->activation == WH_GEMM_NONE;
+    w.kc = crowded(&w.b) ? w.kernel->crowded_kc : w.kernel->kc;
     plan(&w);
     WH_ASSERT(w.levels <= (pool->grain_depth > 0 ? pool->grain_depth : 1));
     w.arena_elems = arena_elems(pool->grain_depth);

@@ -77,15 +77,18 @@ static void tile(const struct wh_gemm_chain *c) {
         run_chain(c, 1);
 }
 
-/* L1 32 KiB, L2 512 KiB (Zen 2): a panel of B (kc x 16: 20 KiB) and one of A (kc x 6: 8 KiB) share L1, A's block takes
- * a third of L2. */
+/* L1 32 KiB, L2 512 KiB of 8 ways (Zen 2): a panel of B (kc x 16: 24 KiB) stays in L1, A's block takes 3/8 of L2, half
+ * if that saves a second pass over B. */
 const struct wh_gemm_kernel wh_gemm_kernel_avx2 = {
     .name = "avx2",
     .mr = MR,
     .nr = NR,
-    .kc = 320,
+    .kc = 384,
     .mc = 144,
     .nc = 3072,
+    .mc_most = 192,
+    .in_place_rows = 128,
+    .crowded_kc = 384,
     .tile = tile,
     .pack = wh_gemm_pack_avx2,
     .finish = gemm_finish,

@@ -56,8 +56,11 @@ enum { WH_GEMM_SLACK = 16, WH_GEMM_GROUP = 8 };
 
 struct wh_gemm_kernel {
     const char *name;
-    size_t mr, nr;     /* micro-tile */
-    size_t kc, mc, nc; /* packed block of A: at most mc x kc, of B: kc x nc */
+    size_t mr, nr;        /* micro-tile */
+    size_t kc, mc, nc;    /* packed block of A: mc x kc, of B: kc x nc */
+    size_t mc_most;       /* a range of so many rows is one block: its panels of B are packed, used and forgotten */
+    size_t in_place_rows; /* with no more rows than this the tile reads B where it lies if it can */
+    size_t crowded_kc;    /* kc where rows of B are a multiple of 4 KiB apart: what L2 can hold of such a panel */
     void (*tile)(const struct wh_gemm_chain *c);
     void (*pack)(const struct wh_gemm_source *x, const struct wh_gemm_pack *p);
     /* Epilogue of tile[rows][ld], which is changed, into C (and `pre`) at (i, j). */

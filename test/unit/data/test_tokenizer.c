@@ -309,7 +309,7 @@ static void test_bytes(void **state) {
     assert_int_equal(wh_tokenizer_vocab(t), 256);
     assert_false(wh_tokenizer_end_of_text(t, &id));
     check_ids(t, text, 256, WH_ADDED_MATCH, all, 256);
-    assert_int_equal(wh_tokenizer_write(t, "/tmp/never"), WH_CONFIG);
+    assert_int_equal(wh_tokenizer_write(t, "never.json"), WH_CONFIG);
     wh_tokenizer_close(t);
 }
 

@@ -11,6 +11,7 @@
 
 #include "data/sampler.h"
 #include "data/token_format.h"
+#include "data/tokenizer.h"
 #include "data/tokens.h"
 #include "os/file.h"
 
@@ -135,6 +136,38 @@ static void test_bytes(void **state) {
     assert_int_equal(open_one(in_folder("x.txt"), WH_TOKENS_LLMC, 256, &t), WH_DATA);
     assert_int_equal(wh_file_write_all(in_folder("e.txt"), "", 0), WH_OK);
     assert_int_equal(open_one(in_folder("e.txt"), WH_TOKENS_AUTO, 256, &t), WH_DATA);
+}
+
+/* Text through a tokenizer while it is opened, each document with its end; a token file beside it is left as it is. */
+static void test_text_encoded(void **state) {
+    (void)state;
+    static const char text[] = "abab abab <|endoftext|>abab", line[] = "{\"text\": \"ab\"}\n{\"text\": \"ab\"}\n";
+    const char *texts[] = {text};
+    const size_t bytes[] = {12};
+    const uint32_t four[] = {1, 2, 3, 4};
+    struct wh_tokenizer *k;
+    struct wh_tokens *t;
+    uint32_t ids[16];
+    assert_int_equal(wh_tokenizer_train(texts, bytes, 1, 259, &k), WH_OK); /* "ab" 256, "abab" 257, end 258 */
+    assert_int_equal(wh_file_write_all(in_folder("x.txt"), text, strlen(text)), WH_OK);
+    assert_int_equal(wh_file_write_all(in_folder("x.jsonl"), line, strlen(line)), WH_OK);
+    assert_int_equal(wh_tokens_write_llmc(in_folder("x.bin"), four, 4, 259), WH_OK);
+    char names[3][128];
+    const char *paths[3] = {names[0], names[1], names[2]};
+    strcpy(names[0], in_folder("x.txt")), strcpy(names[1], in_folder("x.jsonl")), strcpy(names[2], in_folder("x.bin"));
+    assert_int_equal(wh_tokens_open_text(paths, 3, WH_TOKENS_AUTO, 259, k, 258, &t), WH_OK);
+    static const uint32_t want[] = {257, ' ', 257, ' ', 258, 257, 258, 256, 258, 256, 258, 1, 2, 3, 4};
+    assert_int_equal(wh_tokens_count(t), 15);
+    assert_int_equal(wh_tokens_read(t, 0, 15, ids), WH_OK);
+    assert_memory_equal(ids, want, sizeof want);
+    wh_tokens_close(t);
+    assert_int_equal(wh_tokens_open_text(paths, 1, WH_TOKENS_AUTO, 257, k, -1, &t), WH_DATA);
+    assert_says("token 0 is 257");
+    wh_tokenizer_close(k);
+    assert_int_equal(wh_tokens_open_text(&paths[1], 1, WH_TOKENS_AUTO, 300, NULL, 299, &t), WH_OK);
+    assert_int_equal(wh_tokens_read(t, 0, 6, ids), WH_OK);
+    assert_memory_equal(ids, ((const uint32_t[]){'a', 'b', 299, 'a', 'b', 299}), 24);
+    wh_tokens_close(t);
 }
 
 static void check_megatron(const char *path, const uint32_t *ids, size_t n, uint32_t vocab) {
@@ -296,9 +329,10 @@ static void test_beyond_2_gib(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llmc_round_trip),     cmocka_unit_test(test_llmc_refusals),
-        cmocka_unit_test(test_id_out_of_range),     cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_megatron_round_trip), cmocka_unit_test(test_megatron_refusals),
-        cmocka_unit_test(test_many_shards),         cmocka_unit_test(test_beyond_2_gib)};
+        cmocka_unit_test(test_llmc_round_trip),   cmocka_unit_test(test_llmc_refusals),
+        cmocka_unit_test(test_id_out_of_range),   cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_text_encoded),      cmocka_unit_test(test_megatron_round_trip),
+        cmocka_unit_test(test_megatron_refusals), cmocka_unit_test(test_many_shards),
+        cmocka_unit_test(test_beyond_2_gib)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "tiny.h"
+#include "test/unit/model/tiny.h"
 
 enum { SEQUENCES = 8 };
 
@@ -40,9 +40,10 @@ static void run(const struct tiny *t, const struct wh_net_shape *shape, bool doc
 static void release(struct outcome *o) { free(o->grads), free(o->token_loss); }
 
 static void describe(const struct wh_net_shape *s) {
-    print_message("  micro_batch %u, loss block %u, threads %d, kernels %s, keep %d, grain %u/%u/%u, dtype %s, grads %s\n",
-                  s->micro_batch, s->loss_block_tokens, s->threads, s->kernels ? s->kernels : "best", s->keep,
-                  s->grain.tensor, s->grain.data, s->grain.sequence, wh_dtype_name(s->dtype), wh_dtype_name(s->grad_dtype));
+    print_message(
+        "  micro_batch %u, loss block %u, threads %d, kernels %s, keep %d, grain %u/%u/%u, dtype %s, grads %s\n",
+        s->micro_batch, s->loss_block_tokens, s->threads, s->kernels ? s->kernels : "best", s->keep, s->grain.tensor,
+        s->grain.data, s->grain.sequence, wh_dtype_name(s->dtype), wh_dtype_name(s->grad_dtype));
 }
 
 /* Names the first tensor that differs. */
@@ -54,7 +55,8 @@ static void assert_same(const struct tiny *t, const struct wh_net_shape *shape, 
     if (!same) print_message("losses differ: %a %a\n", want->loss, got->loss);
     for (size_t i = 0; i < t->params.count; i++) {
         const struct wh_param *p = &t->params.list[i];
-        if (memcmp((char *)want->grads + p->offset * e, (char *)got->grads + p->offset * e, p->elems * e) == 0) continue;
+        if (memcmp((char *)want->grads + p->offset * e, (char *)got->grads + p->offset * e, p->elems * e) == 0)
+            continue;
         print_message("gradient of %s differs\n", p->name);
         same = false;
     }
@@ -149,7 +151,7 @@ static void grain_is_felt(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_fp32), cmocka_unit_test(llama_fp32), cmocka_unit_test(bf16),
-                                       cmocka_unit_test(grain_is_felt)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_fp32), cmocka_unit_test(llama_fp32),
+                                       cmocka_unit_test(bf16), cmocka_unit_test(grain_is_felt)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

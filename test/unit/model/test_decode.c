@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "model/decode.h"
-#include "tiny.h"
+#include "test/unit/model/tiny.h"
 
 enum { TOKENS = 40 };
 

@@ -9,25 +9,42 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "../../../ref/wanhe_ref.c"
+#include "ref/wanhe_ref.h"
 #include "optim/adamw.h"
-#include "tiny.h"
+#include "test/unit/model/tiny.h"
 
 /* Bounds: fp32 engine against a double oracle. Measured maxima are printed; bounds are about four times them. */
 enum { STEPS = 4 };
 static const double loss_bound = 1e-6, gradient_bound = 2e-5, norm_bound = 1e-5, weight_bound = 2e-4;
 
 static struct ref_config oracle_config(const struct wh_model *m) {
-    return (struct ref_config){.V = (int)m->V, .C = (int)m->C, .L = (int)m->L, .H = (int)m->H, .Hkv = (int)m->Hkv,
-                               .D = (int)m->D, .F = (int)m->F, .max_position = (int)m->max_position,
-                               .layer_norm = m->layer_norm, .learned_positions = m->learned_positions,
-                               .gated = m->gated, .qkv_bias = m->qkv_bias, .linear_bias = m->linear_bias,
-                               .tied = m->tied, .norm_eps = (double)m->norm_eps, .init_std = 0.08,
-                               .rope = (enum ref_rope)m->rope.kind, .rope_theta = m->rope.theta,
-                               .rope_factor = m->rope.factor, .rope_low_freq = m->rope.low_freq_factor,
+    return (struct ref_config){.V = (int)m->V,
+                               .C = (int)m->C,
+                               .L = (int)m->L,
+                               .H = (int)m->H,
+                               .Hkv = (int)m->Hkv,
+                               .D = (int)m->D,
+                               .F = (int)m->F,
+                               .max_position = (int)m->max_position,
+                               .layer_norm = m->layer_norm,
+                               .learned_positions = m->learned_positions,
+                               .gated = m->gated,
+                               .qkv_bias = m->qkv_bias,
+                               .linear_bias = m->linear_bias,
+                               .tied = m->tied,
+                               .norm_eps = (double)m->norm_eps,
+                               .init_std = 0.08,
+                               .rope = (enum ref_rope)m->rope.kind,
+                               .rope_theta = m->rope.theta,
+                               .rope_factor = m->rope.factor,
+                               .rope_low_freq = m->rope.low_freq_factor,
                                .rope_high_freq = m->rope.high_freq_factor,
                                .rope_original_max = m->rope.original_max_position,
-                               .beta1 = 0.9, .beta2 = 0.95, .adam_eps = 1e-8, .weight_decay = 0.1, .clip = 0.5};
+                               .beta1 = 0.9,
+                               .beta2 = 0.95,
+                               .adam_eps = 1e-8,
+                               .weight_decay = 0.1,
+                               .clip = 0.5};
 }
 
 static double largest_difference(const float *a, const double *b, const float *b32, size_t n, double *scale) {
@@ -56,8 +73,8 @@ static void compare(const char *name, struct tiny *t, bool documents) {
         memcpy(net.master + t->params.list[i].offset, ref_param(oracle, t->params.list[i].name),
                t->params.list[i].elems * sizeof(float));
     const struct wh_adamw_settings settings = {0.9, 0.95, 1e-8, 0.1, 0.5};
-    const struct wh_adamw_buffers buffers = {&t->params, shape.grain, net.vec, 1, net.grads, WH_F32, net.master,
-                                             net.adam_m, net.adam_v, net.weights, WH_F32};
+    const struct wh_adamw_buffers buffers = {&t->params, shape.grain, net.vec,    1,           net.grads, WH_F32,
+                                             net.master, net.adam_m,  net.adam_v, net.weights, WH_F32};
     assert_int_equal(wh_adamw_new(&settings, &buffers, &adamw), WH_OK);
     const struct wh_net_batch batch = {t->ids, t->labels, documents ? t->document_start : NULL};
     for (int step = 0; step < STEPS; step++) {
@@ -68,7 +85,8 @@ static void compare(const char *name, struct tiny *t, bool documents) {
         worst_loss = fmax(worst_loss, fabs(loss - want) / want);
         for (size_t i = 0; i < t->params.count; i++) {
             const struct wh_param *p = &t->params.list[i];
-            double d = largest_difference((float *)net.grads + p->offset, ref_grad(oracle, p->name), NULL, p->elems, &scale);
+            double d =
+                largest_difference((float *)net.grads + p->offset, ref_grad(oracle, p->name), NULL, p->elems, &scale);
             if (p->id == WH_P_ATTN_K_BIAS) continue; /* 0 in exact arithmetic: nothing to compare with */
             if (d > gradient_bound) print_message("%s step %d %s: %g of %g\n", name, step, p->name, d, scale);
             worst_gradient = fmax(worst_gradient, d);
@@ -80,7 +98,8 @@ static void compare(const char *name, struct tiny *t, bool documents) {
     }
     for (size_t i = 0; i < t->params.count; i++) {
         const struct wh_param *p = &t->params.list[i];
-        double scale, d = largest_difference(net.master + p->offset, NULL, ref_param(oracle, p->name), p->elems, &scale);
+        double scale,
+            d = largest_difference(net.master + p->offset, NULL, ref_param(oracle, p->name), p->elems, &scale);
         if (p->id == WH_P_ATTN_K_BIAS || p->id == WH_P_ATTN_Q_BIAS) continue; /* Adam turns noise into full steps */
         if (d > weight_bound) print_message("%s weights %s: %g of %g\n", name, p->name, d, scale);
         worst_weight = fmax(worst_weight, d);

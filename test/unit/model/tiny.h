@@ -49,9 +49,17 @@ static inline void tiny_free(struct tiny *t) {
 }
 
 static inline struct wh_net_shape tiny_shape(const struct tiny *t) {
-    return (struct wh_net_shape){.model = &t->model, .params = &t->params, .grain = {2, 4, 1}, .T = t->T,
-                                 .micro_batch = t->sequences, .global_batch = t->sequences, .dtype = WH_F32,
-                                 .grad_dtype = WH_F32, .train = true, .threads = 1, .seed = 3};
+    return (struct wh_net_shape){.model = &t->model,
+                                 .params = &t->params,
+                                 .grain = {2, 4, 1},
+                                 .T = t->T,
+                                 .micro_batch = t->sequences,
+                                 .global_batch = t->sequences,
+                                 .dtype = WH_F32,
+                                 .grad_dtype = WH_F32,
+                                 .train = true,
+                                 .threads = 1,
+                                 .seed = 3};
 }
 
 #endif
