@@ -16,6 +16,9 @@ halves() { # WHAT [OPTION...]
     silent_about "going on from"
     ends 0 train halves "$@" --resume
     says "going on from $tmp/halves/checkpoints/step-00000010, step 10"
+    says "tokens.train_steps is now 20; the run had 10"
+    [ "$(grep -c "is now" "$tmp/said")" -eq 1 ]
+    report $? "nothing else has changed"
     same whole halves "$what"
 }
 valid="--set data.valid=$tmp/valid.txt --set tokens.val_check_interval=10"
