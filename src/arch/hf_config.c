@@ -41,26 +41,33 @@ static const json_t *get(struct reader *r, const char *key) {
 /* `fallback` NULL: the key is required. */
 static void read_u32(struct reader *r, const char *key, uint32_t limit, const uint32_t *fallback, uint32_t *out) {
     const json_t *value = get(r, key);
-    if (!value && fallback) *out = *fallback;
-    else if (!value) FAULT(r, key, "%s is missing", key);
+    if (!value && fallback)
+        *out = *fallback;
+    else if (!value)
+        FAULT(r, key, "%s is missing", key);
     else if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > (json_int_t)limit)
         FAULT(r, key, "%s must be a whole number from 1 to %u", key, limit);
-    else *out = (uint32_t)json_integer_value(value);
+    else
+        *out = (uint32_t)json_integer_value(value);
 }
 
 /* Minus zero becomes zero: JSON writers and readers don't agree on it. */
 static void read_real(struct reader *r, const char *key, double fallback, double *out) {
     const json_t *value = get(r, key);
     *out = fallback;
-    if (json_is_number(value)) *out = json_number_value(value) + 0.0;
-    else if (value) FAULT(r, key, "%s must be a number", key);
+    if (json_is_number(value))
+        *out = json_number_value(value) + 0.0;
+    else if (value)
+        FAULT(r, key, "%s must be a number", key);
 }
 
 static void read_f32(struct reader *r, const char *key, double fallback, float *out) {
     double value;
     read_real(r, key, fallback, &value);
-    if (fabs(value) > FLT_MAX) FAULT(r, key, "%s: %g exceeds fp32", key, value);
-    else *out = (float)value;
+    if (fabs(value) > FLT_MAX)
+        FAULT(r, key, "%s: %g exceeds fp32", key, value);
+    else
+        *out = (float)value;
 }
 
 static bool read_bool(struct reader *r, const char *key, bool fallback) {
@@ -109,8 +116,10 @@ static void refuse_sliding_window(struct reader *r, const struct wh_model *m) {
     bool on = read_bool(r, "use_sliding_window", m->family != WH_QWEN2);
     read_u32(r, "sliding_window", UINT32_MAX, &none, &window);
     const json_t *max_layers = get(r, "max_window_layers");
-    if (json_is_integer(max_layers) && json_integer_value(max_layers) == 0) from_layer = 0;
-    else read_u32(r, "max_window_layers", COUNT_LIMIT, &zero, &from_layer);
+    if (json_is_integer(max_layers) && json_integer_value(max_layers) == 0)
+        from_layer = 0;
+    else
+        read_u32(r, "max_window_layers", COUNT_LIMIT, &zero, &from_layer);
     if (on && window < m->max_position && from_layer < m->L)
         FAULT(r, "sliding_window", "sliding_window %u is in use; only full attention is computed", window);
     const json_t *types = get(r, "layer_types"), *type;
@@ -167,7 +176,8 @@ static void read_llama3(struct reader *r, const char *place, const json_t *scali
     const json_t *original = json_object_get(scaling, "original_max_position_embeddings");
     if (!json_is_integer(original) || json_integer_value(original) < 1 || json_integer_value(original) > POSITION_LIMIT)
         FAULT(r, place, "%s.original_max_position_embeddings must be a whole number from 1", place);
-    else rope->original_max_position = (uint32_t)json_integer_value(original);
+    else
+        rope->original_max_position = (uint32_t)json_integer_value(original);
     if (rope->high_freq_factor <= rope->low_freq_factor)
         FAULT(r, place, "%s: high_freq_factor %g must be above low_freq_factor %g", place, rope->high_freq_factor,
               rope->low_freq_factor);
@@ -193,10 +203,12 @@ static void read_scaling(struct reader *r, const char *place, struct wh_rope *ro
     const char *newer = json_string_value(json_object_get(scaling, "rope_type"));
     const char *older = json_string_value(json_object_get(scaling, "type")), *type = newer ? newer : older;
     const json_t *theta = json_object_get(scaling, "rope_theta");
-    if (!type) FAULT(r, place, "%s names no rope_type", place);
+    if (!type)
+        FAULT(r, place, "%s names no rope_type", place);
     else if (newer && older && strcmp(newer, older) != 0)
         FAULT(r, place, "%s: rope_type \"%s\" and type \"%s\" disagree", place, newer, older);
-    else if (strcmp(type, "llama3") == 0) read_llama3(r, place, scaling, rope);
+    else if (strcmp(type, "llama3") == 0)
+        read_llama3(r, place, scaling, rope);
     else if (strcmp(type, "linear") == 0)
         rope->kind = WH_ROPE_LINEAR, rope->factor = read_factor(r, place, scaling, "factor");
     else if (strcmp(type, "default") != 0)
@@ -297,14 +309,16 @@ static void read_ours(struct reader *r, const json_t *ours, struct wh_hf_config 
     uint32_t *const parts[] = {&out->grain.tensor, &out->grain.data, &out->grain.sequence};
     out->ours = true;
     if (json_integer_value(json_object_get(ours, "version")) != 1) FAULT(r, "wanhe", "wanhe.version must be 1");
-    if (compute && strcmp(compute, wh_dtype_name(WH_BF16)) == 0) out->compute = WH_BF16;
+    if (compute && strcmp(compute, wh_dtype_name(WH_BF16)) == 0)
+        out->compute = WH_BF16;
     else if (!compute || strcmp(compute, wh_dtype_name(WH_F32)) != 0)
         FAULT(r, "wanhe", "wanhe.compute must be F32 or BF16");
     for (int i = 0; i < 3; i++) {
         json_int_t part = json_integer_value(json_object_get(grain, keys[i]));
         if (part < 1 || part > POSITION_LIMIT)
             FAULT(r, "grain", "wanhe.grain.%s must be a whole number from 1", keys[i]);
-        else *parts[i] = (uint32_t)part;
+        else
+            *parts[i] = (uint32_t)part;
     }
     wh_model_fields_read(json_object_get(ours, "model"), r->file, &out->model, &r->faults);
 }
@@ -316,8 +330,10 @@ static void read_family(struct reader *r, struct wh_hf_config *out) {
         struct wh_model *m = &out->model;
         wh_model_defaults((enum wh_family)f, m);
         read_u32(r, "vocab_size", SIZE_LIMIT, NULL, &m->V);
-        if (m->family == WH_GPT2) read_gpt2(r, m);
-        else read_llama_or_qwen2(r, m);
+        if (m->family == WH_GPT2)
+            read_gpt2(r, m);
+        else
+            read_llama_or_qwen2(r, m);
         read_f32(r, "initializer_range", 0.02, &m->init_std);
         out->tied_stated = get(r, "tie_word_embeddings") != NULL;
         m->tied = read_bool(r, "tie_word_embeddings", m->tied);
@@ -333,8 +349,10 @@ static enum wh_status read_config(struct reader *r, struct wh_hf_config *out, st
     struct wh_hf_config config = {0};
     const json_t *ours = get(r, "wanhe");
     read_dtype(r, &config);
-    if (ours) read_ours(r, ours, &config);
-    else read_family(r, &config);
+    if (ours)
+        read_ours(r, ours, &config);
+    else
+        read_family(r, &config);
     if (r->faults.count == 0) wh_model_check(&config.model, &r->faults);
     if (r->faults.count == 0 && !ours && notes) {
         wh_text_add(notes, "%s: the head is %s (%s)\n", r->file,

@@ -25,8 +25,10 @@ static void add_gpt2(struct wh_text *t, const struct wh_model *m) {
     add_u32(t, "n_embd", m->C);
     add_u32(t, "n_layer", m->L);
     add_u32(t, "n_head", m->H);
-    if (m->F == 4 * m->C) wh_text_add(t, "  \"n_inner\": null,\n");
-    else add_u32(t, "n_inner", m->F);
+    if (m->F == 4 * m->C)
+        wh_text_add(t, "  \"n_inner\": null,\n");
+    else
+        add_u32(t, "n_inner", m->F);
     add_real(t, "layer_norm_epsilon", m->norm_eps);
     add_real(t, "embd_pdrop", m->dropout_embed);
     add_real(t, "attn_pdrop", m->dropout_attention);
@@ -68,8 +70,10 @@ static void add_llama_or_qwen2(struct wh_text *t, const struct wh_model *m) {
     add_u32(t, "head_dim", m->D);
     add_real(t, "rms_norm_eps", m->norm_eps);
     add_scaling(t, &m->rope);
-    if (qwen2) wh_text_add(t, "  \"use_sliding_window\": false,\n");
-    else wh_text_add(t, "  \"attention_bias\": false,\n  \"mlp_bias\": false,\n");
+    if (qwen2)
+        wh_text_add(t, "  \"use_sliding_window\": false,\n");
+    else
+        wh_text_add(t, "  \"attention_bias\": false,\n  \"mlp_bias\": false,\n");
     add_real(t, "attention_dropout", m->dropout_attention);
 }
 
@@ -103,8 +107,10 @@ static void add_ours(struct wh_text *t, const struct wh_hf_config *c) {
 
 enum wh_status wh_hf_config_write(const struct wh_hf_config *config, bool ours, struct wh_text *out) {
     struct wh_text keys = {0};
-    if (config->model.family == WH_GPT2) add_gpt2(&keys, &config->model);
-    else add_llama_or_qwen2(&keys, &config->model);
+    if (config->model.family == WH_GPT2)
+        add_gpt2(&keys, &config->model);
+    else
+        add_llama_or_qwen2(&keys, &config->model);
     add_common(&keys, config);
     enum wh_status status = check_expressible(config, &keys);
     if (status != WH_OK && ours) {

@@ -79,12 +79,24 @@ void wh_text_add_f64(struct wh_text *t, double x) {
 static void add_value(struct wh_text *t, const struct field *f, const struct wh_model *m) {
     const void *at = (const char *)m + f->offset;
     switch (f->kind) {
-    case U32: wh_text_add(t, "%u", *(const uint32_t *)at); break;
-    case BOOL: wh_text_add(t, "%s", *(const bool *)at ? "true" : "false"); break;
-    case F32: wh_text_add_f32(t, *(const float *)at); break;
-    case F64: wh_text_add_f64(t, *(const double *)at); break;
-    case FAMILY: wh_text_add(t, "\"%s\"", wh_family_name(m->family)); break;
-    case ROPE: wh_text_add(t, "\"%s\"", wh_rope_kind_names[m->rope.kind]); break;
+    case U32:
+        wh_text_add(t, "%u", *(const uint32_t *)at);
+        break;
+    case BOOL:
+        wh_text_add(t, "%s", *(const bool *)at ? "true" : "false");
+        break;
+    case F32:
+        wh_text_add_f32(t, *(const float *)at);
+        break;
+    case F64:
+        wh_text_add_f64(t, *(const double *)at);
+        break;
+    case FAMILY:
+        wh_text_add(t, "\"%s\"", wh_family_name(m->family));
+        break;
+    case ROPE:
+        wh_text_add(t, "\"%s\"", wh_rope_kind_names[m->rope.kind]);
+        break;
     }
 }
 
@@ -121,9 +133,14 @@ static bool read_value(const struct field *f, const json_t *value, struct wh_mod
             return false;
         *(uint32_t *)at = (uint32_t)json_integer_value(value);
         return true;
-    case BOOL: *(bool *)at = json_is_true(value); return json_is_boolean(value);
-    case F32: return read_f32(value, at);
-    case F64: *(double *)at = json_number_value(value) + 0.0; return json_is_number(value);
+    case BOOL:
+        *(bool *)at = json_is_true(value);
+        return json_is_boolean(value);
+    case F32:
+        return read_f32(value, at);
+    case F64:
+        *(double *)at = json_number_value(value) + 0.0;
+        return json_is_number(value);
     case FAMILY:
         if (!name_index(value, family_name, WH_FAMILY_COUNT, &index)) return false;
         m->family = (enum wh_family)index;
@@ -141,7 +158,8 @@ void wh_model_fields_read(const void *json, const char *file, struct wh_model *o
     struct wh_model m = {0};
     for (int i = 0; i < FIELDS; i++) {
         const json_t *value = json_object_get(json, fields[i].name);
-        if (!value) wh_faults_add(faults, file, 0, "wanhe.model.%s is missing", fields[i].name);
+        if (!value)
+            wh_faults_add(faults, file, 0, "wanhe.model.%s is missing", fields[i].name);
         else if (!read_value(&fields[i], value, &m))
             wh_faults_add(faults, file, 0, "wanhe.model.%s has an impossible value", fields[i].name);
     }

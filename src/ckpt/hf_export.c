@@ -54,8 +54,10 @@ static enum wh_status write_transposed(struct job *j, struct wh_safetensors_writ
 static enum wh_status write_tensors(struct job *j, struct wh_safetensors_writer *w, size_t first, size_t end) {
     for (size_t i = first; i < end; i++) {
         const struct wh_hf_tensor *t = &j->list[i];
-        if (t->transposed) WH_TRY(write_transposed(j, w, t));
-        else WH_TRY(write_values(j, w, j->weights + t->offset, t->elems));
+        if (t->transposed)
+            WH_TRY(write_transposed(j, w, t));
+        else
+            WH_TRY(write_values(j, w, j->weights + t->offset, t->elems));
     }
     return WH_OK;
 }
@@ -79,8 +81,10 @@ static enum wh_status write_part(struct job *j, const char *path, size_t first, 
     enum wh_status status = wh_safetensors_create(path, list, end - first, metadata, 1, hashes, &w);
     if (status == WH_OK) {
         status = write_tensors(j, &w, first, end);
-        if (status == WH_OK) status = wh_safetensors_commit(&w, &bytes, &xxh3);
-        else wh_safetensors_abandon(&w);
+        if (status == WH_OK)
+            status = wh_safetensors_commit(&w, &bytes, &xxh3);
+        else
+            wh_safetensors_abandon(&w);
     }
     free(list);
     free(hashes);
@@ -97,8 +101,10 @@ static size_t part_end(const struct job *j, size_t first, uint64_t max_bytes) {
 }
 
 static void part_name(size_t part, size_t parts, char out[FILE_NAME_BYTES]) {
-    if (parts == 1) snprintf(out, FILE_NAME_BYTES, "model.safetensors");
-    else snprintf(out, FILE_NAME_BYTES, "model-%05zu-of-%05zu.safetensors", part + 1, parts);
+    if (parts == 1)
+        snprintf(out, FILE_NAME_BYTES, "model.safetensors");
+    else
+        snprintf(out, FILE_NAME_BYTES, "model-%05zu-of-%05zu.safetensors", part + 1, parts);
 }
 
 static enum wh_status write_text(const char *folder, const char *name, const struct wh_text *text) {

@@ -80,7 +80,8 @@ static void missing(const char *folder, const struct wh_hf_source *s, const stru
         wh_faults_add(faults, folder, 0,
                       "tensor lm_head.weight is missing, and the embedding is not tied to the head "
                       "(tie_word_embeddings is false or left to the family's default)");
-    else wh_faults_add(faults, folder, 0, "tensor %s, which the model needs, is missing", t->name);
+    else
+        wh_faults_add(faults, folder, 0, "tensor %s, which the model needs, is missing", t->name);
 }
 
 /* Tied, and the file has the head too: fine if it is the same matrix (CASES B55, B77). */
@@ -105,8 +106,10 @@ static void check_leftovers(const struct wh_hf_source *s, struct wh_faults *faul
     for (size_t i = 0; i < s->entry_count; i++) {
         const struct wh_hf_entry *e = &s->entries[i];
         if (e->used) continue;
-        if (wh_hf_is_harmless(e->name)) ignored++;
-        else wh_faults_add(faults, e->file->path, 0, "tensor %s has no place in the model", e->name);
+        if (wh_hf_is_harmless(e->name))
+            ignored++;
+        else
+            wh_faults_add(faults, e->file->path, 0, "tensor %s has no place in the model", e->name);
     }
     if (ignored && notes)
         wh_text_add(notes, "%zu tensors that are no weights (masks, inverse frequencies) were left out\n", ignored);
@@ -135,7 +138,8 @@ static void copy_all(const struct wh_hf_source *s, const struct wh_hf_tensor *li
         const struct wh_hf_entry *e = find_entry(s, t);
         if (t->transposed)
             widen_transposed(e->tensor->dtype, wh_hf_entry_data(e), t->rows, t->cols, weights + t->offset);
-        else widen(e->tensor->dtype, wh_hf_entry_data(e), t->elems, weights + t->offset);
+        else
+            widen(e->tensor->dtype, wh_hf_entry_data(e), t->elems, weights + t->offset);
     }
 }
 

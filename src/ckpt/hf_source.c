@@ -68,8 +68,10 @@ static void list_entries(const char *folder, const char *index, const json_t *ma
         char *path = wh_path_join(folder, json_string_value(value));
         const struct wh_safetensors_file *f = opened(s, path);
         const struct wh_safetensors_tensor *t = wh_safetensors_find(&f->header, tensor);
-        if (t) add_entry(s, f, t);
-        else wh_faults_add(faults, index, 0, "it says that %s has tensor %s, which it has not", path, tensor);
+        if (t)
+            add_entry(s, f, t);
+        else
+            wh_faults_add(faults, index, 0, "it says that %s has tensor %s, which it has not", path, tensor);
         free(path);
     }
 }
@@ -116,9 +118,12 @@ enum wh_status wh_hf_source_open(const char *folder, struct wh_hf_source *out) {
     char *single = wh_path_join(folder, "model.safetensors"),
          *index = wh_path_join(folder, "model.safetensors.index.json");
     enum wh_status status;
-    if (wh_file_exists(single)) status = open_single(single, &s);
-    else if (wh_file_exists(index)) status = open_sharded(folder, index, &s);
-    else status = nothing_there(folder);
+    if (wh_file_exists(single))
+        status = open_single(single, &s);
+    else if (wh_file_exists(index))
+        status = open_sharded(folder, index, &s);
+    else
+        status = nothing_there(folder);
     free(single);
     free(index);
     if (status == WH_OK) {

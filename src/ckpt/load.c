@@ -148,8 +148,10 @@ static enum wh_status read_verified(const char *folder, const struct wh_ckpt_man
         status = WH_FAIL(WH_DAMAGED, "%s is damaged: its hash is not the manifest's", p);
         free(*text);
     }
-    if (status == WH_OK) *path = p;
-    else free(p);
+    if (status == WH_OK)
+        *path = p;
+    else
+        free(p);
     return as_damage(status);
 }
 
@@ -173,7 +175,8 @@ static enum wh_status parse_state(const char *text, size_t bytes, const char *pa
         status = WH_FAIL(WH_DAMAGED,
                          "%s is of step %llu (save %s), its manifest of step %llu (save %s): parts of two checkpoints",
                          path, (unsigned long long)s->step, id, (unsigned long long)m->step, m->save_id);
-    else s->seed = strtoull(seed, NULL, 10);
+    else
+        s->seed = strtoull(seed, NULL, 10);
     json_decref(json);
     return status;
 }
@@ -257,7 +260,8 @@ static enum wh_status check_table(const struct wh_safetensors_file *f, const str
     for (size_t i = 0; i < p->count; i++) {
         const struct wh_param *q = &p->list[i];
         const struct wh_safetensors_tensor *t = wh_safetensors_find(&f->header, q->name);
-        if (!t) wh_faults_add(&faults, f->path, 0, "no tensor %s, which the model has", q->name);
+        if (!t)
+            wh_faults_add(&faults, f->path, 0, "no tensor %s, which the model has", q->name);
         else if (!same_shape(t, q))
             wh_faults_add(&faults, f->path, 0, "tensor %s is %s [%llu, %llu]; the model's is F32 [%zu, %zu]", q->name,
                           wh_dtype_name(t->dtype), (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
@@ -275,7 +279,8 @@ static void copy_out(const struct wh_safetensors_file *f, const struct wh_params
         if (f)
             memcpy(values + q->offset, f->data + wh_safetensors_find(&f->header, q->name)->begin,
                    q->elems * sizeof *values);
-        else memset(values + q->offset, 0, q->elems * sizeof *values);
+        else
+            memset(values + q->offset, 0, q->elems * sizeof *values);
     }
 }
 

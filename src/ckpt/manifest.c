@@ -56,7 +56,7 @@ static bool read_hash(const json_t *j, uint64_t *out) {
 static bool read_name(const json_t *j, char *out, size_t bytes) {
     const char *s = json_string_value(j);
     if (!s || strlen(s) >= bytes || strchr(s, '/')) return false;
-    strcpy(out, s);
+    memcpy(out, s, strlen(s) + 1);
     return true;
 }
 
@@ -117,7 +117,8 @@ static enum wh_status check_sizes(const char *folder, const struct wh_ckpt_manif
         uint64_t bytes = 0;
         char *path = wh_path_join(folder, m->files[i].name);
         enum wh_status status = wh_file_size(path, &bytes);
-        if (status != WH_OK) status = WH_FAIL(WH_DAMAGED, "%s is missing", path);
+        if (status != WH_OK)
+            status = WH_FAIL(WH_DAMAGED, "%s is missing", path);
         else if (bytes != m->files[i].bytes)
             status = WH_FAIL(WH_DAMAGED, "%s has %llu bytes; its manifest says %llu", path, (unsigned long long)bytes,
                              (unsigned long long)m->files[i].bytes);
@@ -147,8 +148,10 @@ enum wh_status wh_ckpt_manifest_read(const char *folder, struct wh_ckpt_manifest
     enum wh_status status = read_text(path, &m);
     free(path);
     if (status == WH_OK) status = check_sizes(folder, &m);
-    if (status == WH_OK) *out = m;
-    else wh_ckpt_manifest_free(&m);
+    if (status == WH_OK)
+        *out = m;
+    else
+        wh_ckpt_manifest_free(&m);
     return status;
 }
 

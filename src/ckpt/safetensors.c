@@ -190,8 +190,10 @@ static enum wh_status parse_object(json_t *json, const char *file, struct wh_saf
     h->by_name = calloc(json_object_size(json) + 1, sizeof *h->by_name);
     if (!h->list || !h->by_name) return WH_FAIL(WH_NOMEM, "no memory for the header of %s", file);
     json_object_foreach(json, key, value) {
-        if (strcmp(key, "__metadata__") == 0) WH_TRY(parse_metadata(value, file, h));
-        else WH_TRY(parse_tensor(key, value, file, h->data_bytes, &h->list[h->count++]));
+        if (strcmp(key, "__metadata__") == 0)
+            WH_TRY(parse_metadata(value, file, h));
+        else
+            WH_TRY(parse_tensor(key, value, file, h->data_bytes, &h->list[h->count++]));
     }
     qsort(h->list, h->count, sizeof *h->list, by_begin);
     for (size_t i = 0; i < h->count; i++) h->by_name[i] = &h->list[i];
@@ -213,8 +215,10 @@ enum wh_status wh_safetensors_parse(const unsigned char *data, size_t bytes, con
     }
     struct wh_safetensors_header h = {.data_begin = 8 + length, .data_bytes = bytes - 8 - length, .json = json};
     enum wh_status status = parse_object(json, file, &h);
-    if (status == WH_OK) *out = h;
-    else wh_safetensors_header_free(&h);
+    if (status == WH_OK)
+        *out = h;
+    else
+        wh_safetensors_header_free(&h);
     return status;
 }
 

@@ -96,8 +96,10 @@ enum wh_status wh_safetensors_create(const char *path, struct wh_safetensors_ten
     enum wh_status status = write_header(&w, &header);
     wh_text_fini(&header);
     finish_tensors(&w);
-    if (status == WH_OK) *out = w;
-    else wh_safetensors_abandon(&w);
+    if (status == WH_OK)
+        *out = w;
+    else
+        wh_safetensors_abandon(&w);
     return status;
 }
 

@@ -77,8 +77,10 @@ static enum wh_status write_class(const char *folder, const char *name, const st
     enum wh_status status = wh_safetensors_create(path, list, p->count, metadata, 4, hashes, &w);
     if (status == WH_OK) {
         status = stream(&w, p, values);
-        if (status == WH_OK) status = wh_safetensors_commit(&w, &bytes, &bytes_xxh3);
-        else wh_safetensors_abandon(&w);
+        if (status == WH_OK)
+            status = wh_safetensors_commit(&w, &bytes, &bytes_xxh3);
+        else
+            wh_safetensors_abandon(&w);
     }
     if (status == WH_OK) {
         for (size_t i = 0; i < p->count; i++) {
@@ -186,14 +188,14 @@ static enum wh_status write_latest(const char *folder, uint64_t step) {
 
 /* Writes the folder of the step, aside, then in place. */
 static enum wh_status publish(const char *folder, const struct wh_ckpt_view *view) {
-    char *target = wh_ckpt_step_path(folder, view->state.step), *part = malloc(strlen(target) + sizeof ".part");
-    WH_ASSERT(part != NULL);
-    sprintf(part, "%s.part", target);
+    char *target = wh_ckpt_step_path(folder, view->state.step), *part = wh_path_suffix(target, ".part");
     enum wh_status status = wh_dir_create(part);
     if (status == WH_OK) status = fill_checked(part, folder, view);
     if (status == WH_OK) status = wh_file_exists(target) ? wh_dir_replace(part, target) : wh_file_rename(part, target);
-    if (status == WH_OK) free(part);
-    else wh_dir_abandon(part);
+    if (status == WH_OK)
+        free(part);
+    else
+        wh_dir_abandon(part);
     free(target);
     return status == WH_OK ? wh_dir_sync(folder) : status;
 }

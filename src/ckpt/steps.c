@@ -89,10 +89,8 @@ enum wh_status wh_ckpt_step_check(const char *folder, uint64_t step) {
 }
 
 static enum wh_status set_aside(const char *folder, uint64_t step, struct wh_text *remarks) {
-    char *path = wh_ckpt_step_path(folder, step), *aside = malloc(strlen(path) + sizeof ".ahead");
+    char *path = wh_ckpt_step_path(folder, step), *aside = wh_path_suffix(path, ".ahead");
     enum wh_status status = WH_OK;
-    WH_ASSERT(aside != NULL);
-    sprintf(aside, "%s.ahead", path);
     if (wh_dir_exists(aside)) status = wh_dir_remove(aside);
     if (status == WH_OK) status = wh_file_rename(path, aside);
     if (status == WH_OK)
@@ -116,9 +114,12 @@ enum wh_status wh_ckpt_retain(const char *folder, uint64_t step, uint32_t keep_l
     WH_TRY(wh_ckpt_steps(folder, &steps, &count));
     for (size_t i = count; i-- > 0 && status == WH_OK;) {
         bool old = keep_last && complete >= keep_last;
-        if (steps[i] > step) status = set_aside(folder, steps[i], remarks);
-        else if (old) status = remove_step(folder, steps[i]);
-        else complete += steps[i] == step || wh_ckpt_step_check(folder, steps[i]) == WH_OK;
+        if (steps[i] > step)
+            status = set_aside(folder, steps[i], remarks);
+        else if (old)
+            status = remove_step(folder, steps[i]);
+        else
+            complete += steps[i] == step || wh_ckpt_step_check(folder, steps[i]) == WH_OK;
     }
     free(steps);
     return status;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/checkpoint.h"
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "os/file.h"
@@ -37,7 +38,7 @@ static bool has(const char *folder, const char *name) {
 static enum wh_status inspect_folder(const struct args *a, json_t *out) {
     if (has(a->path, "manifest.json") || has(a->path, "weights.safetensors"))
         return wh_inspect_checkpoint(a->path, a->verify, out);
-    if (has(a->path, "checkpoints") || wh_inspect_has_steps(a->path)) return wh_inspect_run(a->path, out);
+    if (has(a->path, "checkpoints") || wh_ckpt_any(a->path)) return wh_inspect_run(a->path, out);
     if (has(a->path, "config.json")) return wh_inspect_hf(a->path, out);
     if (has(a->path, "tokenizer.json") || has(a->path, "vocab.json") || has(a->path, "encoder.json"))
         return wh_inspect_tokenizer(a->path, out);
@@ -71,9 +72,15 @@ static enum wh_status inspect_path(const struct args *a, json_t *out) {
 
 static void print_scalar(const json_t *j) {
     switch (json_typeof(j)) {
-    case JSON_STRING: fputs(json_string_value(j), stdout); break;
-    case JSON_INTEGER: printf("%lld", (long long)json_integer_value(j)); break;
-    case JSON_REAL: printf("%g", json_real_value(j)); break;
+    case JSON_STRING:
+        fputs(json_string_value(j), stdout);
+        break;
+    case JSON_INTEGER:
+        printf("%lld", (long long)json_integer_value(j));
+        break;
+    case JSON_REAL:
+        printf("%g", json_real_value(j));
+        break;
     case JSON_ARRAY: {
         size_t i;
         json_t *item;
@@ -84,7 +91,8 @@ static void print_scalar(const json_t *j) {
         fputs(json_array_size(j) ? "]" : "[]", stdout);
         break;
     }
-    default: fputs(json_is_true(j) ? "yes" : json_is_false(j) ? "no" : "-", stdout);
+    default:
+        fputs(json_is_true(j) ? "yes" : json_is_false(j) ? "no" : "-", stdout);
     }
 }
 

@@ -145,8 +145,6 @@ enum wh_status wh_inspect_checkpoint(const char *folder, bool verify, json_t *ou
     return status;
 }
 
-bool wh_inspect_has_steps(const char *folder) { return wh_ckpt_any(folder); }
-
 enum wh_status wh_inspect_run(const char *folder, json_t *out) {
     uint64_t *steps;
     size_t count;
@@ -166,7 +164,8 @@ enum wh_status wh_inspect_run(const char *folder, json_t *out) {
         begin(out, "run", folder);
         if (wh_ckpt_find(inside, WH_CKPT_LATEST, &newest, NULL) == WH_OK)
             set_text(out, "newest_complete", newest), free(newest);
-        else json_object_set_new(out, "newest_complete", json_null());
+        else
+            json_object_set_new(out, "newest_complete", json_null());
         json_object_set_new(out, "checkpoints", list);
         free(steps);
     }
@@ -235,8 +234,10 @@ enum wh_status wh_inspect_tokenizer(const char *path, json_t *out) {
     WH_TRY(wh_tokenizer_open(path, &t));
     begin(out, "tokenizer", path);
     set_count(out, "vocab_size", wh_tokenizer_vocab(t));
-    if (wh_tokenizer_end_of_text(t, &end)) set_count(out, "end_of_text", end);
-    else json_object_set_new(out, "end_of_text", json_null());
+    if (wh_tokenizer_end_of_text(t, &end))
+        set_count(out, "end_of_text", end);
+    else
+        json_object_set_new(out, "end_of_text", json_null());
     wh_tokenizer_close(t);
     return WH_OK;
 }

@@ -12,7 +12,6 @@ enum wh_status wh_inspect_safetensors(const char *path, bool verify, json_t *out
 enum wh_status wh_inspect_checkpoint(const char *folder, bool verify, json_t *out);
 /* A run folder, or its checkpoints folder: which steps are there, which are complete, and what is wrong with the others. */
 enum wh_status wh_inspect_run(const char *folder, json_t *out);
-bool wh_inspect_has_steps(const char *folder);
 enum wh_status wh_inspect_hf(const char *folder, json_t *out);
 enum wh_status wh_inspect_config(const char *path, json_t *out);
 enum wh_status wh_inspect_tokenizer(const char *path, json_t *out);

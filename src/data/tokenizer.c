@@ -21,6 +21,8 @@ void wh_tokenizer_close(struct wh_tokenizer *t) {
     free(t);
 }
 
+bool wh_tokenizer_is_bytes(const struct wh_tokenizer *t) { return t->raw_bytes; }
+
 uint32_t wh_tokenizer_vocab(const struct wh_tokenizer *t) { return t->vocab.count; }
 
 /* Counting sort by first byte, then insertion by length inside each (there are few). */

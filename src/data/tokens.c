@@ -24,7 +24,8 @@ struct wh_tokens {
     struct shard *shards;
     size_t shard_count;
     uint64_t count;
-    uint32_t limit; /* ids must be below it */
+    size_t checked_bytes; /* of files read through at open */
+    uint32_t limit;       /* ids must be below it */
 };
 
 /* How text becomes ids; used while opening. */
@@ -127,8 +128,9 @@ static enum wh_status open_llmc(const char *path, bool guessed, struct shard *s)
 }
 
 static enum wh_status check_range(struct wh_tokens *t, struct shard *s) {
-    s->checked = s->map.bytes <= WH_TOKENS_EAGER_BYTES;
+    s->checked = s->map.bytes <= WH_TOKENS_EAGER_BYTES - t->checked_bytes;
     if (!s->checked) return WH_OK;
+    t->checked_bytes += s->map.bytes;
     uint64_t bad = wh_token_span_first_above(&s->span, t->limit);
     if (bad == s->span.count) return WH_OK;
     return WH_FAIL(WH_DATA, "%s: token %" PRIu64 " is %" PRIu32 ", but the vocabulary has %" PRIu32 " entries", s->name,
@@ -155,7 +157,8 @@ static enum wh_status open_shard(struct wh_tokens *t, const char *path, enum wh_
 
 enum wh_status wh_tokens_open_text(const char *const *paths, size_t count, enum wh_tokens_kind kind, uint32_t vocab,
                                    struct wh_tokenizer *tokenizer, int64_t end_of_text, struct wh_tokens **out) {
-    const struct text_rule rule = {tokenizer, end_of_text};
+    bool bytes = !tokenizer || wh_tokenizer_is_bytes(tokenizer);
+    const struct text_rule rule = {bytes ? NULL : tokenizer, end_of_text};
     if (count == 0) return WH_FAIL(WH_CONFIG, "no token file is named; at least one is needed");
     struct wh_tokens *t = calloc(1, sizeof *t);
     if (t) t->shards = calloc(count, sizeof *t->shards);

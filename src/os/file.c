@@ -110,12 +110,9 @@ enum wh_status wh_file_create(const char *path, struct wh_file_writer *out) {
     struct wh_file_writer w = {.fd = -1};
     ignore_size_signal();
     w.path = strdup(path);
-    w.part_path = malloc(strlen(path) + sizeof ".part");
+    w.part_path = wh_path_suffix(path, ".part");
     w.buffer = malloc(WRITER_BUFFER_BYTES);
-    if (w.path && w.part_path && w.buffer) {
-        sprintf(w.part_path, "%s.part", path);
-        w.fd = open(w.part_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    }
+    if (w.path && w.buffer) w.fd = open(w.part_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (w.fd < 0) {
         enum wh_status status = failed("create", path);
         free(w.path), free(w.part_path), free(w.buffer);
@@ -155,8 +152,10 @@ enum wh_status wh_file_commit(struct wh_file_writer *w) {
     enum wh_status status = flush(w);
     if (status == WH_OK && fsync(w->fd) != 0) status = failed("sync", w->part_path);
     if (status == WH_OK && rename(w->part_path, w->path) != 0) status = failed("rename into place", w->path);
-    if (status == WH_OK) close_writer(w);
-    else wh_file_abandon(w);
+    if (status == WH_OK)
+        close_writer(w);
+    else
+        wh_file_abandon(w);
     return status;
 }
 
@@ -246,8 +245,10 @@ enum wh_status wh_dir_remove(const char *path) {
     for (size_t i = 0; i < count && status == WH_OK; i++) {
         char *inside = wh_path_join(path, names[i]);
         struct stat st;
-        if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode)) status = wh_dir_remove(inside);
-        else if (unlink(inside) != 0) status = failed("remove", inside);
+        if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode))
+            status = wh_dir_remove(inside);
+        else if (unlink(inside) != 0)
+            status = failed("remove", inside);
         free(inside);
     }
     wh_dir_list_free(names, count);
@@ -259,18 +260,8 @@ enum wh_status wh_file_rename(const char *from, const char *to) {
     return rename(from, to) == 0 ? WH_OK : failed("rename into place", to);
 }
 
-/* PATH.part, without slashes at the end of PATH. */
-static char *part_name(const char *path) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    char *part = malloc(n + sizeof ".part");
-    WH_ASSERT(part != NULL);
-    sprintf(part, "%.*s.part", (int)n, path);
-    return part;
-}
-
 enum wh_status wh_dir_begin(const char *path, char **part) {
-    char **names = NULL, *p = part_name(path);
+    char **names = NULL, *p = wh_path_suffix(path, ".part");
     size_t count = 0;
     enum wh_status status = WH_OK;
     if (wh_file_exists(path)) status = wh_dir_list(path, &names, &count);
@@ -278,8 +269,10 @@ enum wh_status wh_dir_begin(const char *path, char **part) {
     if (status == WH_OK && count) status = WH_FAIL(WH_CONFIG, "%s is not empty; choose another folder", path);
     if (status == WH_OK && wh_dir_exists(p)) status = wh_dir_remove(p);
     if (status == WH_OK) status = wh_dir_create(p);
-    if (status == WH_OK) *part = p;
-    else free(p);
+    if (status == WH_OK)
+        *part = p;
+    else
+        free(p);
     return status;
 }
 
@@ -289,8 +282,10 @@ enum wh_status wh_dir_commit(char *part, const char *path) {
     if (status == WH_OK) status = wh_file_rename(part, path);
     if (status == WH_OK) status = wh_dir_sync(parent);
     free(parent);
-    if (status == WH_OK) free(part);
-    else wh_dir_abandon(part);
+    if (status == WH_OK)
+        free(part);
+    else
+        wh_dir_abandon(part);
     return status;
 }
 
@@ -305,9 +300,7 @@ enum wh_status wh_dir_replace(const char *from, const char *to) {
     enum wh_status status = WH_OK;
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) return wh_dir_remove(from);
     if (errno != EINVAL && errno != ENOSYS) return failed("exchange with its successor", to);
-    char *old = malloc(strlen(to) + sizeof ".replaced");
-    WH_ASSERT(old != NULL);
-    sprintf(old, "%s.replaced", to);
+    char *old = wh_path_suffix(to, ".replaced");
     status = wh_file_rename(to, old);
     if (status == WH_OK) status = wh_file_rename(from, to);
     if (status == WH_OK) status = wh_dir_remove(old);
@@ -339,12 +332,21 @@ enum wh_status wh_dir_free_bytes(const char *path, uint64_t *out) {
     return WH_OK;
 }
 
+static char *join(const char *begin, size_t begin_bytes, const char *middle, const char *end) {
+    char *path = NULL;
+    WH_ASSERT(asprintf(&path, "%.*s%s%s", (int)begin_bytes, begin, middle, end) >= 0);
+    return path;
+}
+
 char *wh_path_join(const char *folder, const char *name) {
     size_t n = strlen(folder);
-    char *path = malloc(n + strlen(name) + 2);
-    WH_ASSERT(path != NULL);
-    sprintf(path, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
-    return path;
+    return join(folder, n, n && folder[n - 1] == '/' ? "" : "/", name);
+}
+
+char *wh_path_suffix(const char *path, const char *suffix) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    return join(path, n, "", suffix);
 }
 
 char *wh_path_parent(const char *path) {
@@ -376,8 +378,10 @@ enum wh_status wh_lock_take(const char *folder, int *fd) {
         close(f);
     } else {
         int n = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
-        if (ftruncate(f, 0) == 0 && write(f, owner, (size_t)n) == n) *fd = f;
-        else status = failed("write", path), close(f);
+        if (ftruncate(f, 0) == 0 && write(f, owner, (size_t)n) == n)
+            *fd = f;
+        else
+            status = failed("write", path), close(f);
     }
     free(path);
     return status;

@@ -74,6 +74,8 @@ enum wh_status wh_dir_free_bytes(const char *path, uint64_t *out);
 
 /* "a/b" from "a" and "b"; malloc'd. */
 char *wh_path_join(const char *folder, const char *name);
+/* "a/b.part" from "a/b" or "a/b/" and ".part"; malloc'd. */
+char *wh_path_suffix(const char *path, const char *suffix);
 /* The folder that holds `path` ("." and "/" where there is no other); trailing slashes don't count. malloc'd. */
 char *wh_path_parent(const char *path);
 

@@ -81,8 +81,10 @@ static void layout(void **state) {
     for (size_t i = 0; i < p.count; i++) {
         const struct wh_param *q = &p.list[i];
         assert_true(q->offset >= end && q->offset < end + WH_PARAM_ALIGN);
-        if (q->joined) assert_int_equal(q->offset, end);
-        else assert_int_equal(q->offset % WH_PARAM_ALIGN, 0);
+        if (q->joined)
+            assert_int_equal(q->offset, end);
+        else
+            assert_int_equal(q->offset % WH_PARAM_ALIGN, 0);
         end = q->offset + q->elems;
         elems += q->elems;
         assert_ptr_equal(wh_params_find_name(&p, q->name), q);
