@@ -255,6 +255,23 @@ static bool same_shape(const struct wh_safetensors_tensor *t, const struct wh_pa
            (!q->cols || t->shape[1] == q->cols);
 }
 
+/* "F32 [256, 32]", "F32 [32]" */
+static void add_shape(struct wh_text *out, enum wh_dtype dtype, size_t dims, const uint64_t *shape) {
+    wh_text_add(out, "%s [", wh_dtype_name(dtype));
+    for (size_t i = 0; i < dims; i++) wh_text_add(out, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
+    wh_text_add(out, "]");
+}
+
+static void fault_shape(struct wh_faults *faults, const char *path, const struct wh_safetensors_tensor *t,
+                        const struct wh_param *q) {
+    struct wh_text is = {0}, wanted = {0};
+    add_shape(&is, t->dtype, t->dims, t->shape);
+    add_shape(&wanted, WH_F32, q->cols ? 2 : 1, (const uint64_t[]){q->rows, q->cols});
+    wh_faults_add(faults, path, 0, "tensor %s is %s; the model's is %s", q->name, is.data, wanted.data);
+    wh_text_fini(&is);
+    wh_text_fini(&wanted);
+}
+
 static enum wh_status check_table(const struct wh_safetensors_file *f, const struct wh_params *p) {
     struct wh_faults faults = {0};
     for (size_t i = 0; i < p->count; i++) {
@@ -263,9 +280,7 @@ static enum wh_status check_table(const struct wh_safetensors_file *f, const str
         if (!t)
             wh_faults_add(&faults, f->path, 0, "no tensor %s, which the model has", q->name);
         else if (!same_shape(t, q))
-            wh_faults_add(&faults, f->path, 0, "tensor %s is %s [%llu, %llu]; the model's is F32 [%zu, %zu]", q->name,
-                          wh_dtype_name(t->dtype), (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
-                          q->rows, q->cols);
+            fault_shape(&faults, f->path, t, q);
     }
     for (size_t i = 0; i < f->header.count; i++)
         if (!wh_params_find_name(p, f->header.list[i].name))
