@@ -5,14 +5,21 @@
 
 #include "os/file.h"
 
-/* RUN, RUN/checkpoints and RUN/checkpoints/step-N all lead to RUN/config.yaml. */
+static bool has(const char *folder, const char *name) {
+    char *path = wh_path_join(folder, name);
+    const bool there = wh_file_exists(path);
+    free(path);
+    return there;
+}
+
+/* RUN, RUN/checkpoints and RUN/checkpoints/step-N all lead to RUN/config.yaml. A config.yaml above a model that isn't
+ * in a run folder (no metrics.jsonl beside it) is a stranger's. */
 static char *config_path(const char *path) {
-    static const char *const up[] = {"config.yaml", "../config.yaml", "../../config.yaml"};
-    for (size_t i = 0; i < sizeof up / sizeof *up; i++) {
-        char *candidate = wh_path_join(path, up[i]);
-        if (wh_file_exists(candidate)) return candidate;
-        free(candidate);
-    }
+    static const char *const up[][2] = {{"config.yaml", "metrics.jsonl"},
+                                        {"../config.yaml", "../metrics.jsonl"},
+                                        {"../../config.yaml", "../../metrics.jsonl"}};
+    for (size_t i = 0; i < sizeof up / sizeof *up; i++)
+        if (has(path, up[i][0]) && has(path, up[i][1])) return wh_path_join(path, up[i][0]);
     return NULL;
 }
 
