@@ -110,22 +110,23 @@ static enum wh_status find_itself(const char *path, uint64_t step, char **out) {
     return WH_OK;
 }
 
-static bool is_checkpoint(const char *path) {
-    static const char *const names[] = {"manifest.json", "weights.safetensors"};
-    bool found = false;
-    for (int i = 0; i < 2; i++) {
-        char *inside = wh_path_join(path, names[i]);
-        found |= wh_file_exists(inside);
-        free(inside);
-    }
+static bool has(const char *folder, const char *name) {
+    char *path = wh_path_join(folder, name);
+    const bool found = wh_file_exists(path);
+    free(path);
     return found;
 }
+
+static bool is_checkpoint(const char *path) { return has(path, "manifest.json") || has(path, "weights.safetensors"); }
 
 enum wh_status wh_ckpt_find(const char *path, uint64_t step, char **folder, struct wh_text *remarks) {
     uint64_t *steps;
     size_t count;
     if (!wh_dir_exists(path)) return WH_FAIL(WH_DAMAGED, "no checkpoint: %s is not a folder", path);
     if (is_checkpoint(path)) return find_itself(path, step, folder);
+    if (has(path, "config.json") && !wh_ckpt_any(path))
+        return WH_FAIL(WH_DAMAGED,
+                       "no checkpoint: %s is a Hugging Face folder; `wanhe import` makes a checkpoint of it", path);
     char *inside = steps_folder(path);
     enum wh_status status = wh_ckpt_steps(inside, &steps, &count);
     if (status == WH_OK) {
