@@ -23,12 +23,28 @@ static char *config_path(const char *path) {
     return NULL;
 }
 
+/* The run's own copy of its tokenizer takes the place of the path that the configuration names. */
+static void set_tokenizer(const char *config, struct wh_text *set) {
+    char *folder = wh_path_parent(config), *copy = wh_path_join(folder, "tokenizer.json");
+    if (wh_file_exists(copy)) {
+        wh_text_add(set, "tokenizer.tokenizer_name_or_path='");
+        for (const char *c = copy; *c; c++) wh_text_add(set, *c == '\'' ? "''" : "%c", *c);
+        wh_text_add(set, "'");
+    }
+    free(copy);
+    free(folder);
+}
+
 bool wh_run_folder_config(const char *path, struct wh_config *out) {
-    static const struct wh_option_list no_sets;
+    struct wh_option_list sets = {0};
+    struct wh_text tokenizer = {0};
     char *file = config_path(path);
     if (!file) return false;
-    const bool read = wh_cli_config_load(file, &no_sets, out) == WH_OK;
+    set_tokenizer(file, &tokenizer);
+    if (tokenizer.data) sets.item[sets.count++] = tokenizer.data;
+    const bool read = wh_cli_config_load(file, &sets, out) == WH_OK;
     if (!read) wh_cli_warn("%s is not used: %s", file, wh_error()->message);
+    wh_text_fini(&tokenizer);
     free(file);
     return read;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arch/model.h"
+#include "data/tokenizer.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/memory.h"
@@ -91,6 +92,19 @@ static enum wh_status write_config(const struct run *r) {
     wh_config_effective(r->config, &text);
     enum wh_status status = write_in(r, "config.yaml", &text);
     wh_text_fini(&text);
+    return status;
+}
+
+/* Generating and measuring need the tokenizer when the file it came from has moved, or from another folder. */
+static enum wh_status write_tokenizer(const struct run *r) {
+    struct wh_tokenizer *tokenizer;
+    const char *path = r->config->tokenizer.path;
+    if (strcmp(path, "bytes") == 0) return WH_OK;
+    WH_TRY(wh_tokenizer_open(path, &tokenizer));
+    char *copy = wh_path_join(r->options->out, "tokenizer.json");
+    enum wh_status status = wh_tokenizer_write(tokenizer, copy);
+    free(copy);
+    wh_tokenizer_close(tokenizer);
     return status;
 }
 
@@ -298,6 +312,7 @@ static enum wh_status open_run(struct run *r) {
     WH_TRY(start(r));
     WH_TRY(wh_ckpt_check_space(r->options->out, wh_ckpt_bytes(&r->session.params, true)));
     WH_TRY(write_config(r));
+    WH_TRY(write_tokenizer(r));
     describe(r);
     r->summary.first_step = r->session.step;
     if (r->session.step >= c->tokens.train_steps) {
