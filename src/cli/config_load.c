@@ -1,10 +1,25 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "arch/hf_config.h"
+#include "ckpt/checkpoint.h"
 #include "cli/cli.h"
 #include "os/file.h"
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
+
+/* The file that describes the model: model.config, or that of the checkpoint model.init_from. malloc'd. */
+static enum wh_status find_model(const struct wh_config *c, char **path) {
+    char *folder;
+    if (*c->model.config) {
+        *path = strdup(c->model.config);
+        return WH_OK;
+    }
+    WH_TRY(wh_ckpt_find(c->model.init_from, WH_CKPT_LATEST, &folder, NULL));
+    *path = wh_path_join(folder, "config.json");
+    free(folder);
+    return WH_OK;
+}
 
 static enum wh_status read_hf(const char *path, struct wh_hf_config *out) {
     char *text;
@@ -17,12 +32,14 @@ static enum wh_status read_hf(const char *path, struct wh_hf_config *out) {
 
 static void read_model(struct wh_config *c, struct wh_faults *faults) {
     struct wh_hf_config hf;
-    char *in_folder = *c->model.config ? NULL : wh_path_join(c->model.init_from, "config.json");
-    if (read_hf(in_folder ? in_folder : c->model.config, &hf) == WH_OK)
+    char *path = NULL;
+    enum wh_status status = find_model(c, &path);
+    if (status == WH_OK) status = read_hf(path, &hf);
+    if (status == WH_OK)
         wh_config_set_model(c, &hf.model);
     else
         wh_faults_add(faults, NULL, 0, "%s", wh_error()->message);
-    free(in_folder);
+    free(path);
 }
 
 static enum wh_status check(const char *text, size_t bytes, const char *path, const struct wh_option_list *sets,
