@@ -19,6 +19,12 @@ static struct {
 bool wh_cli_json(void) { return speech.options.json; }
 bool wh_cli_quiet(void) { return speech.options.quiet; }
 
+enum wh_status wh_cli_at_most(const char *name, uint64_t value, uint64_t most) {
+    if (value <= most) return WH_OK;
+    return WH_FAIL(WH_USAGE, "--%s %llu is too large; the most is %llu", name, (unsigned long long)value,
+                   (unsigned long long)most);
+}
+
 static bool is_set(const char *variable) {
     const char *value = getenv(variable);
     return value && *value;

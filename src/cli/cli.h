@@ -69,6 +69,11 @@ void wh_cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 bool wh_cli_json(void);  /* --json was given */
 bool wh_cli_quiet(void); /* --quiet was given */
+
+enum { WH_CLI_THREADS_MAX = 4096 }; /* as the key `threads` */
+
+/* USAGE if the value of --NAME is above `most`. */
+enum wh_status wh_cli_at_most(const char *name, uint64_t value, uint64_t most);
 /* Colours are wanted on stdout (fd 1) or stderr (fd 2): --color, NO_COLOR, CLICOLOR_FORCE, TERM, else a terminal. */
 bool wh_cli_color(int fd);
 

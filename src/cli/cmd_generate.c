@@ -33,7 +33,8 @@ static void print_json(const struct args *a, const struct wh_open_model *m, size
                        const char *text) {
     json_t *o = wh_cli_json_new("generate"), *s = json_string(text);
     json_object_set_new(o, "checkpoint", json_string(m->folder));
-    json_object_set_new(o, "prompt", json_string(a->prompt));
+    json_t *prompt = json_string(a->prompt); /* NULL: not UTF-8, which the tokenizer `bytes` takes */
+    json_object_set_new(o, "prompt", prompt ? prompt : json_null());
     json_object_set_new(o, "prompt_tokens", json_integer((json_int_t)prompt_tokens));
     json_object_set_new(o, "tokens", json_integer((json_int_t)tokens));
     json_object_set_new(o, "text", s ? s : json_null());
@@ -69,6 +70,7 @@ static enum wh_status generate(struct args *a) {
     struct wh_open_model m;
     struct wh_tokenizer *tokenizer;
     struct wh_text remarks = {0};
+    WH_TRY(wh_cli_at_most("threads", a->threads, WH_CLI_THREADS_MAX));
     char *name = wh_run_folder_tokenizer(a->model, a->tokenizer);
     const struct wh_open_how how = {.step = a->step, .micro_batch = 1, .threads = (int)a->threads};
     enum wh_status status = wh_tokenizer_open(name, &tokenizer);

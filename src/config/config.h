@@ -130,7 +130,7 @@ struct wh_config {
         struct wh_config_lr lr;
     } optimizer;
     struct {
-        const char *path;   /* "" = RUN_FOLDER/checkpoints */
+        const char *path;   /* "": any other is refused */
         uint64_t interval;  /* steps; 0: only at the end */
         uint32_t keep_last; /* 0: all */
         bool save_initial_state, save_final_state;

@@ -81,6 +81,14 @@ ends 2 "$wanhe" config keys --set a=b
 ends 2 "$wanhe" config show examples/tiny-llama.yaml --markdown
 ends 1 "$wanhe" inspect "$tmp/gone/checkpoints/$(cat "$tmp/gone/checkpoints/latest")/state.json"
 says "inspect the folder it lies in"
+ends 3 train elsewhere --set checkpoints.checkpoints_path="$tmp/elsewhere"
+says "checkpoints lie in the run's folder, which --out names"
+ends 2 "$wanhe" eval "$tmp/second" "$tmp/text.txt" --sequence-length 4294967312
+says "--sequence-length 4294967312 is too large; the most is 4294967295"
+ends 2 "$wanhe" generate "$tmp/second" --threads 4294967297
+split "$wanhe" generate "$tmp/second" --tokens 3 --prompt "$(printf '\377')" --json
+grep -q '"prompt":null' "$tmp/out"
+report $? "a prompt that no JSON string can hold"
 for n in $(seq 200); do echo "key_$n: 1"; done >"$tmp/many.yaml"
 ends 3 "$wanhe" config show "$tmp/many.yaml"
 tail -n 1 "$tmp/said" | grep -Eq '^\.\.\. and [0-9]+ more$'

@@ -261,6 +261,9 @@ static void rules_across_keys(void **state) {
         "it out");
     expect_faults(small, "model.model_config.hidden_act=gelu_new|data.end_of_text=256",
                   "--set: model.model_config.hidden_act does not fit model_type llama; legal: silu");
+    expect_faults(small, "checkpoint.folder=elsewhere",
+                  "--set: checkpoints.checkpoints_path: checkpoints lie in the run's folder, which --out names; "
+                  "leave it out");
     expect_faults(small, "data.end_of_text=256", "--set: data.end_of_text 256 is not below vocab_size 256");
     expect_faults(small, "model.config=config.json",
                   "--set: the model is given twice, as a file and as model.model_config; leave one out");
