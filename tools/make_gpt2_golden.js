@@ -20,6 +20,7 @@ const TEXTS = [
   "a",
   "Hello, I'm sure they've said we'll go; it'd be John's and she isn't 'right'.",
   "I'M SURE THEY'VE SAID WE'LL GO; IT'D BE JOHN'S",
+  "DON'Tdo WE'LLgo he'Sx they'REin 'ſo don'tdo",
   "two  spaces   three    four\n\nnewlines\n \n\ttab \r\n end  ",
   "   leading and trailing   ",
   "0 1 12 123 1234 12345 3.14159 1,000,000 2024-05-20 x86_64 v1.2.3",

@@ -135,17 +135,41 @@ enum wh_status wh_token_parse_megatron(const char *idx_name, const void *idx, si
     return WH_OK;
 }
 
-/* Blocks keep the answer near the fault cheap; within a block only a maximum is kept, which compilers vectorise. */
+static uint32_t max_of_bytes(const unsigned char *p, size_t n) {
+    unsigned char max = 0;
+    for (size_t i = 0; i < n; i++) max = p[i] > max ? p[i] : max;
+    return max;
+}
+
+static uint32_t max_of_16(const unsigned char *p, size_t n) {
+    uint16_t max = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t id;
+        memcpy(&id, p + 2 * i, 2);
+        max = id > max ? id : max;
+    }
+    return max;
+}
+
+static uint32_t max_of_32(const unsigned char *p, size_t n) {
+    uint32_t max = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id;
+        memcpy(&id, p + 4 * i, 4);
+        max = id > max ? id : max;
+    }
+    return max;
+}
+
+/* Blocks keep the answer near the fault cheap; within a block only a maximum is kept. */
 uint64_t wh_token_span_first_above(const struct wh_token_span *s, uint32_t limit) {
     enum { BLOCK = 4096 };
-    if (s->width_bytes < 4 && limit >= 1u << (8 * s->width_bytes)) return s->count;
+    const unsigned width = s->width_bytes;
+    if (width < 4 && limit >= 1u << (8 * width)) return s->count;
     for (uint64_t begin = 0; begin < s->count; begin += BLOCK) {
-        uint64_t end = s->count - begin < BLOCK ? s->count : begin + BLOCK;
-        uint32_t max = 0;
-        for (uint64_t i = begin; i < end; i++) {
-            uint32_t id = wh_token_span_get(s, i);
-            max = id > max ? id : max;
-        }
+        size_t n = s->count - begin < BLOCK ? (size_t)(s->count - begin) : BLOCK;
+        const unsigned char *p = s->data + begin * width;
+        uint32_t max = width == 1 ? max_of_bytes(p, n) : width == 2 ? max_of_16(p, n) : max_of_32(p, n);
         if (max < limit) continue;
         for (uint64_t i = begin;; i++)
             if (wh_token_span_get(s, i) >= limit) return i;

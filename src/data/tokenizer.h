@@ -41,6 +41,8 @@ enum wh_status wh_tokenizer_parse_pair(const char *vocab_name, const char *vocab
 /* Largest id + 1: the least vocabulary of a model that uses it. */
 uint32_t wh_tokenizer_vocab(const struct wh_tokenizer *t);
 
+bool wh_tokenizer_is_bytes(const struct wh_tokenizer *t); /* opened as "bytes": id = byte */
+
 /* The token that ends a document: the first there is of <|endoftext|>, <|end_of_text|>, </s>. False: none. */
 bool wh_tokenizer_end_of_text(const struct wh_tokenizer *t, uint32_t *id);
 

@@ -24,7 +24,8 @@ struct wh_tokens {
     struct shard *shards;
     size_t shard_count;
     uint64_t count;
-    uint32_t limit; /* ids must be below it */
+    size_t checked_bytes; /* of files read through at open */
+    uint32_t limit;       /* ids must be below it */
 };
 
 /* How text becomes ids; used while opening. */
@@ -127,8 +128,9 @@ static enum wh_status open_llmc(const char *path, bool guessed, struct shard *s)
 }
 
 static enum wh_status check_range(struct wh_tokens *t, struct shard *s) {
-    s->checked = s->map.bytes <= WH_TOKENS_EAGER_BYTES;
+    s->checked = s->map.bytes <= WH_TOKENS_EAGER_BYTES - t->checked_bytes;
     if (!s->checked) return WH_OK;
+    t->checked_bytes += s->map.bytes;
     uint64_t bad = wh_token_span_first_above(&s->span, t->limit);
     if (bad == s->span.count) return WH_OK;
     return WH_FAIL(WH_DATA, "%s: token %" PRIu64 " is %" PRIu32 ", but the vocabulary has %" PRIu32 " entries", s->name,
@@ -145,9 +147,12 @@ static enum wh_status open_shard(struct wh_tokens *t, const char *path, enum wh_
     if (kind == WH_TOKENS_BYTES && !rule->tokenizer && t->limit < 256)
         return WH_FAIL(WH_CONFIG, "%s: bytes as tokens need a vocabulary of at least 256, it has %" PRIu32, path,
                        t->limit);
-    if (kind == WH_TOKENS_BYTES) WH_TRY(open_text(path, rule, s));
-    else if (kind == WH_TOKENS_MEGATRON) WH_TRY(open_megatron(path, s));
-    else WH_TRY(open_llmc(path, guessed, s));
+    if (kind == WH_TOKENS_BYTES)
+        WH_TRY(open_text(path, rule, s));
+    else if (kind == WH_TOKENS_MEGATRON)
+        WH_TRY(open_megatron(path, s));
+    else
+        WH_TRY(open_llmc(path, guessed, s));
     s->first = t->count;
     t->count += s->span.count;
     return check_range(t, s);
@@ -155,7 +160,8 @@ static enum wh_status open_shard(struct wh_tokens *t, const char *path, enum wh_
 
 enum wh_status wh_tokens_open_text(const char *const *paths, size_t count, enum wh_tokens_kind kind, uint32_t vocab,
                                    struct wh_tokenizer *tokenizer, int64_t end_of_text, struct wh_tokens **out) {
-    const struct text_rule rule = {tokenizer, end_of_text};
+    bool bytes = !tokenizer || wh_tokenizer_is_bytes(tokenizer);
+    const struct text_rule rule = {bytes ? NULL : tokenizer, end_of_text};
     if (count == 0) return WH_FAIL(WH_CONFIG, "no token file is named; at least one is needed");
     struct wh_tokens *t = calloc(1, sizeof *t);
     if (t) t->shards = calloc(count, sizeof *t->shards);
@@ -166,8 +172,10 @@ enum wh_status wh_tokens_open_text(const char *const *paths, size_t count, enum 
     t->limit = vocab ? vocab : (uint32_t)1 << 31; /* Megatron's tokens are signed */
     enum wh_status status = WH_OK;
     for (size_t i = 0; i < count && status == WH_OK; i++) status = open_shard(t, paths[i], kind, &rule);
-    if (status == WH_OK) *out = t;
-    else wh_tokens_close(t);
+    if (status == WH_OK)
+        *out = t;
+    else
+        wh_tokens_close(t);
     return status;
 }
 
@@ -194,8 +202,10 @@ static size_t find_shard(const struct wh_tokens *t, uint64_t at) {
     size_t low = 0, high = t->shard_count;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (t->shards[middle].first <= at) low = middle;
-        else high = middle;
+        if (t->shards[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
     }
     return low;
 }

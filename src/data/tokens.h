@@ -7,8 +7,9 @@
  * Formats (docs/formats/tokens.md): llm.c .bin, Megatron .bin/.idx pair, plain text taken as bytes.
  * A mapping needs no descriptor, so any number of shards opens under any descriptor limit (CASES B65); all positions
  * are 64-bit (B61).
- * Ids are checked against the vocabulary when a file is opened, except in files above WH_TOKENS_EAGER_BYTES (a whole
- * pass would read them from disk): there each read checks what it returns. Either way no id out of range gets out.
+ * Ids are checked against the vocabulary when files are opened, up to WH_TOKENS_EAGER_BYTES of files in all (a pass over
+ * more would keep the start waiting for the disk); in the files beyond that each read checks what it returns. Either way
+ * no id out of range gets out.
  * Threads: after open, reads from any number of threads. Files must not be shortened while open (os/file.h). */
 #ifndef WH_DATA_TOKENS_H
 #define WH_DATA_TOKENS_H

@@ -59,6 +59,31 @@ static enum wh_status write_in(const struct run *r, const char *name, const stru
     return status;
 }
 
+/* Going on with another configuration is legal where the numbers' contract allows it, but never silent. */
+static void say_changes(struct run *r) {
+    char *path = wh_path_join(r->options->out, "config.yaml"), *text = NULL;
+    size_t bytes;
+    struct wh_config before;
+    struct wh_faults faults = {0};
+    if (wh_file_exists(path) && wh_file_read(path, (size_t)1 << 20, &text, &bytes) == WH_OK) {
+        wh_config_parse(text, bytes, path, NULL, 0, &before, &faults);
+        for (int k = 0; k < WH_KEY_COUNT && faults.count == 0; k++) {
+            struct wh_text was = {0}, is = {0};
+            wh_config_value(&before, (enum wh_config_key)k, &was);
+            wh_config_value(r->config, (enum wh_config_key)k, &is);
+            if (strcmp(was.data, is.data) != 0)
+                say(r, "%s is now %s; the run had %s", wh_config_key_info((enum wh_config_key)k).path, is.data,
+                    was.data);
+            wh_text_fini(&was);
+            wh_text_fini(&is);
+        }
+        wh_config_free(&before);
+        wh_text_fini(&faults.text);
+    }
+    free(text);
+    free(path);
+}
+
 static enum wh_status write_config(const struct run *r) {
     struct wh_text text = {0};
     wh_config_effective(r->config, &text);
@@ -146,15 +171,16 @@ static enum wh_status start(struct run *r) {
     if (r->options->start == WH_TRAIN_FRESH && present)
         return WH_FAIL(WH_CONFIG,
                        "%s already holds checkpoints: --resume goes on from them, another --out starts afresh", out);
-    if (r->options->start == WH_TRAIN_RESUME && !present)
-        return WH_FAIL(WH_DAMAGED, "%s holds no checkpoint to resume from; without --resume a run starts afresh", out);
     if (present)
         WH_TRY(resume_from(r, out));
     else if (*resume)
         WH_TRY(resume_from(r, resume));
     else
         WH_TRY(start_fresh(r));
-    if (present) r->saved_step = r->session.step;
+    if (present) {
+        say_changes(r);
+        r->saved_step = r->session.step;
+    }
     return wh_metrics_rewind(r->metrics, r->session.step);
 }
 
@@ -172,7 +198,9 @@ static void progress(struct run *r, const struct wh_metrics_step *m) {
 
 static enum wh_status validate(struct run *r) {
     struct wh_evaluation e;
+    const struct wh_times times = r->session.net.times; /* those of the steps alone */
     WH_TRY(wh_session_validate(&r->session, &e));
+    r->session.net.times = times;
     r->summary.valid_loss = e.loss;
     say(r, "step %llu: validation loss %.4f (%llu sequences)", (unsigned long long)r->session.step, e.loss,
         (unsigned long long)e.sequences);
@@ -275,6 +303,9 @@ enum wh_status wh_train_run(const struct wh_config *config, const struct wh_trai
                     .began_ns = wh_clock_ns(),
                     .summary = {.loss = NAN, .valid_loss = NAN}};
     enum wh_status status;
+    if (options->start == WH_TRAIN_RESUME && !wh_ckpt_any(options->out)) /* before a mistyped folder is made */
+        return WH_FAIL(WH_DAMAGED, "%s holds no checkpoint to resume from; without --resume a run starts afresh",
+                       options->out);
     WH_TRY(wh_dir_create(options->out));
     WH_TRY(wh_lock_take(options->out, &r.lock));
     r.metrics = wh_path_join(options->out, "metrics.jsonl");

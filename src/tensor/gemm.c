@@ -7,9 +7,10 @@
  *           columns    nr: B's panel is packed when the region's first rows meet it
  *             rows       mr: one micro-tile, one packed block
  *
- * Invariant: between blocks an element is one unfinished chain, which lives in C ("direct") or on top of the stack, and
- * the finished subtrees below it (base/tree.h). A micro-tile's stack is contiguous, [height][mr][nr]. If all of k fits
- * one block, stacks live and die within one micro-tile and one stack serves them all (it stays in L1). */
+ * Invariant: between blocks an element is one unfinished chain, which lives in C ("direct") or on top of its stack, and
+ * the finished subtrees below it (base/tree.h). A subtree that is born and joined within one block lives on a stack
+ * that serves all micro-tiles (it stays in L1); one that outlives its block has a place in the arena, by height:
+ * [column panel][row panel][height][mr][nr]. */
 #include "tensor/gemm_int.h"
 #include "base/status.h"
 #include "base/tree.h"
@@ -25,8 +26,10 @@ enum {
 /* A piece of one grain's chain: `length` steps of a packed block. */
 struct segment {
     size_t offset, length;
-    unsigned height; /* finished subtrees below */
-    unsigned merges; /* with how many of them it joins at its end */
+    unsigned height;     /* finished subtrees below */
+    unsigned merges;     /* with how many of them it joins at its end, */
+    unsigned merges_old; /* of which so many come from earlier blocks */
+    bool outlives;       /* the block */
     bool begins, ends, from_c, last;
 };
 
@@ -63,7 +66,7 @@ struct work {
     bool direct;     /* C holds unfinished chains */
     bool one_block;  /* stacks need not outlive a micro-tile */
     bool plain;      /* no epilogue: a finished fp32 tile is C */
-    float *a_panels, *b_panels, *arena, *edge;
+    float *a_panels, *b_panels, *arena, *stack, *edge;
     size_t arena_elems;
 };
 
@@ -126,6 +129,24 @@ static void find_begin(const struct work *w, struct block *b) {
     }
 }
 
+static unsigned out_height(const struct segment *s) { return s->height - s->merges; }
+
+/* Which results outlive the block, and which joins reach below what it has put on the stack itself. */
+static void find_places(struct block *b) {
+    unsigned lowest = WH_TREE_DEPTH_MAX;
+    for (unsigned n = b->segment_count; n-- > 0;) {
+        struct segment *s = &b->segments[n];
+        s->outlives = !s->last && out_height(s) < lowest;
+        if (out_height(s) < lowest) lowest = out_height(s);
+    }
+    unsigned old = b->segments[0].height;
+    for (unsigned n = 0; n < b->segment_count; n++) {
+        struct segment *s = &b->segments[n];
+        s->merges_old = out_height(s) < old ? old - out_height(s) : 0;
+        if (out_height(s) < old) old = out_height(s);
+    }
+}
+
 /* The next block: an even share of a grain longer than kc, or as many whole grains (or the end of one) as fit. */
 static void next_block(const struct work *w, struct cursor *at, struct block *b) {
     size_t kc = w->kc;
@@ -145,6 +166,7 @@ static void next_block(const struct work *w, struct cursor *at, struct block *b)
     } while (!at->inside && at->grain < w->grains && b->segment_count < SEGMENTS_MAX);
     b->last = at->grain == w->grains;
     find_begin(w, b);
+    find_places(b);
 }
 
 /* ------------------------------------------------------------------------------------------------- packing */
@@ -212,30 +234,35 @@ struct panel {
     size_t b_ld;
     struct region c; /* rows of the packed block of A, columns from the panel's first to the region's end */
     struct wh_gemm_ahead next_a, next_b;
+    bool next_in_c; /* the next tile's result goes to C, which is fp32 */
 };
 
 /* One block's steps of the micro-tile at (i, j). A tile cut by the border of C goes through `edge`, as does a finished
  * one that has an epilogue before it. */
-static void run_tile(const struct work *w, struct panel *p, size_t i, size_t j, float *stack, const float *a,
+static void run_tile(const struct work *w, struct panel *p, size_t i, size_t j, float *arena, const float *a,
                      const float *next_out, struct wh_gemm_ahead *ahead) {
     size_t mr = w->kernel->mr, nr = w->kernel->nr, tile = mr * nr, c_ld = w->g->c.ld;
     size_t rows = min_size(p->c.i1 - i, mr), cols = min_size(p->c.j1 - j, nr);
     bool full = rows == mr && cols == nr;
     struct wh_gemm_chain c = {
-        .cols = cols, .b_ld = p->b_ld, .next_out = next_out, .next_ld = w->direct ? c_ld : nr, .ahead = ahead};
+        .cols = cols, .b_ld = p->b_ld, .next_out = next_out, .next_ld = p->next_in_c ? c_ld : nr, .ahead = ahead};
     for (unsigned n = 0; n < p->block->segment_count; n++) {
         const struct segment *s = &p->block->segments[n];
         bool start_in_c = s->from_c || (w->direct && !s->begins), in_c = s->ends ? s->last : w->direct;
         bool to_c = in_c && full && (w->plain || !s->ends);
         if (start_in_c && !full) copy_tile(w->edge, nr, c_at(w, i, j), c_ld, rows, cols);
         c.k = s->length, c.a = a + s->offset * mr, c.b = p->b + s->offset * p->b_ld;
-        c.start = start_in_c ? (full ? c_at(w, i, j) : w->edge) : s->begins ? NULL : stack + s->height * tile;
+        c.start = start_in_c ? (full ? c_at(w, i, j) : w->edge) : s->begins ? NULL : arena + s->height * tile;
         c.start_ld = start_in_c && full ? c_ld : nr;
-        c.left = s->merges > 0 ? stack + (s->height - 1) * tile : NULL, c.merges = s->merges;
-        c.out = to_c ? c_at(w, i, j) : in_c ? w->edge : stack + (s->height - s->merges) * tile;
+        size_t fresh = s->merges - s->merges_old;
+        c.left[0].top = fresh > 0 ? w->stack + (s->height - 1) * tile : NULL, c.left[0].count = (unsigned)fresh;
+        c.left[1].top = s->merges_old > 0 ? arena + (s->height - fresh - 1) * tile : NULL;
+        c.left[1].count = s->merges_old;
+        c.out = to_c ? c_at(w, i, j) : in_c ? w->edge : (s->outlives ? arena : w->stack) + out_height(s) * tile;
         c.out_ld = to_c ? c_ld : nr;
         w->kernel->tile(&c);
         c.next_out = NULL;
+        if (c.ahead && c.ahead->pieces_left == 0) c.ahead = NULL;
         if (!in_c || to_c) continue;
         if (s->ends)
             w->kernel->finish(w->g, w->vec, w->edge, nr, i, j, rows, cols);
@@ -247,15 +274,20 @@ static void run_tile(const struct work *w, struct panel *p, size_t i, size_t j, 
 /* The rows of A's block times one panel of B. Meanwhile the next C, and B and A in turn, are fetched. */
 static void run_panel(const struct work *w, struct panel *p, const struct region *r) {
     size_t mr = w->kernel->mr, nr = w->kernel->nr, stride = a_panel_stride(w->kernel, p->block->length), j = p->c.j0;
-    size_t across = (r->j1 - r->j0 + nr - 1) / nr, stack_elems = w->one_block ? 0 : (size_t)w->levels * mr * nr;
-    float *stack = w->arena + ((p->c.i0 - r->i0) / mr * across + (j - r->j0) / nr) * stack_elems;
+    size_t high = (r->i1 - r->i0 + mr - 1) / mr, arena_elems = w->levels * mr * nr;
+    float *arena = w->arena + ((j - r->j0) / nr * high + (p->c.i0 - r->i0) / mr) * arena_elems;
+    const struct segment *last = &p->block->segments[p->block->segment_count - 1];
     const float *a = w->a_panels;
     bool for_a = false;
-    for (size_t i = p->c.i0; i < p->c.i1; i += mr, a += stride, stack += across * stack_elems, for_a = !for_a) {
+    p->next_in_c = w->g->c.dtype == WH_F32 && (last->last || (w->direct && !last->ends));
+    for (size_t i = p->c.i0; i < p->c.i1; i += mr, a += stride, arena += arena_elems, for_a = !for_a) {
         const float *next_c = i + mr < p->c.i1 ? c_at(w, i + mr, j) : c_at(w, p->c.i0, j + nr);
-        const float *next_out = w->direct ? next_c : w->one_block ? NULL : stack + across * stack_elems;
+        const float *next_out = p->next_in_c ? next_c
+                                : last->last ? NULL
+                                             : arena + arena_elems + out_height(last) * mr * nr;
         bool a_turn = p->next_b.pieces_left == 0 || (for_a && p->next_a.pieces_left > 0);
-        run_tile(w, p, i, j, stack, a, next_out, a_turn ? &p->next_a : &p->next_b);
+        struct wh_gemm_ahead *ahead = a_turn ? &p->next_a : &p->next_b;
+        run_tile(w, p, i, j, arena, a, next_out, ahead->pieces_left > 0 ? ahead : NULL);
     }
 }
 
@@ -309,7 +341,7 @@ static void region_size(const struct work *w, size_t m, size_t n, size_t *rows, 
     const struct wh_gemm_kernel *kernel = w->kernel;
     size_t mr = kernel->mr, nr = kernel->nr, high = up(m, mr), wide = up(n, nr);
     size_t n_max = m <= kernel->mc_most ? wide : min_size(kernel->nc, wide), m_max = high;
-    if (!w->one_block && w->levels > 0) {
+    if (w->levels > 0) {
         size_t area = w->arena_elems / w->levels, beside = area / high / nr * nr;
         n_max = min_size(n_max, beside > SQUARE ? beside : SQUARE);
         m_max = min_size(m_max, area / n_max / mr * mr);
@@ -343,7 +375,11 @@ static size_t a_elems(const struct wh_gemm_kernel *k) {
 }
 static size_t b_elems(const struct wh_gemm_kernel *k) { return up(k->nc * k->kc, LINE_ELEMS) + WH_GEMM_SLACK; }
 static size_t edge_elems(const struct wh_gemm_kernel *k) { return up(k->mr * k->nr, LINE_ELEMS); }
-static size_t arena_elems(unsigned grain_depth) { return (size_t)ARENA_ELEMS * (grain_depth > 0 ? grain_depth : 1); }
+static size_t levels_max(unsigned grain_depth) { return grain_depth > 0 ? grain_depth : 1; }
+static size_t stack_elems(const struct wh_gemm_kernel *k, unsigned grain_depth) {
+    return edge_elems(k) * levels_max(grain_depth);
+}
+static size_t arena_elems(unsigned grain_depth) { return ARENA_ELEMS * levels_max(grain_depth); }
 
 static const struct wh_gemm_kernel *const kernels[] = {&wh_gemm_kernel_avx512, &wh_gemm_kernel_avx2,
                                                        &wh_gemm_kernel_reference};
@@ -351,7 +387,8 @@ static const struct wh_gemm_kernel *const kernels[] = {&wh_gemm_kernel_avx512, &
 static size_t thread_elems(unsigned grain_depth) {
     size_t most = 0;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
-        size_t elems = a_elems(kernels[i]) + b_elems(kernels[i]) + edge_elems(kernels[i]);
+        size_t elems =
+            a_elems(kernels[i]) + b_elems(kernels[i]) + edge_elems(kernels[i]) + stack_elems(kernels[i], grain_depth);
         if (elems > most) most = elems;
     }
     return most + arena_elems(grain_depth);
@@ -402,25 +439,28 @@ static void run_thread(const struct work *shared, void *workspace, size_t elems,
     w.a_panels = (float *)workspace + (size_t)t * elems;
     w.b_panels = w.a_panels + a_elems(k);
     w.edge = w.b_panels + b_elems(k);
-    w.arena = w.edge + edge_elems(k);
+    w.stack = w.edge + edge_elems(k);
+    w.arena = (float *)workspace + (size_t)(t + 1) * elems - w.arena_elems;
     int tm = t % grid_m, tn = t / grid_m;
     run_range(&w, &(struct region){share(m, k->mr, tm, grid_m), share(m, k->mr, tm + 1, grid_m),
                                    share(n, k->nr, tn, grid_n), share(n, k->nr, tn + 1, grid_n)});
 }
 
-/* Walks the blocks once to learn how high stacks grow and whether they must outlive a block. */
-static void plan(struct work *w) {
+/* Walks the blocks once to learn how many heights of the stack outlive a block. Returns how high it grows at most. */
+static unsigned plan(struct work *w) {
     struct cursor at = {0};
     struct block b;
+    unsigned most = 0;
     do {
         next_block(w, &at, &b);
         for (unsigned n = 0; n < b.segment_count; n++) {
             const struct segment *s = &b.segments[n];
-            unsigned top = s->ends ? s->height - s->merges + !s->last : s->height + !w->direct;
-            if (top > w->levels) w->levels = top;
+            bool kept = s->ends ? !s->last : !w->direct;
+            if (kept && out_height(s) + 1 > most) most = out_height(s) + 1;
+            if (kept && s->outlives && out_height(s) + 1 > w->levels) w->levels = out_height(s) + 1;
         }
     } while (!b.last);
-    w->one_block = b.first;
+    return most;
 }
 
 static void check(const struct wh_gemm *g) {
@@ -444,8 +484,8 @@ void wh_gemm_run(const struct wh_gemm *g, const struct wh_gemm_pool *pool) {
     w.direct = g->c.dtype == WH_F32 && g->residual.data != g->c.data;
     w.plain = g->c.dtype == WH_F32 && !g->bias && !g->pre.data && !g->residual.data && g->activation == WH_GEMM_NONE;
     w.kc = crowded(&w.b) ? w.kernel->crowded_kc : w.kernel->kc;
-    plan(&w);
-    WH_ASSERT(w.levels <= (pool->grain_depth > 0 ? pool->grain_depth : 1));
+    unsigned depth = plan(&w);
+    WH_ASSERT(depth <= (pool->grain_depth > 0 ? pool->grain_depth : 1));
     w.arena_elems = arena_elems(pool->grain_depth);
 
     int threads = pool->threads, grid_m = 1, grid_n = 1;

@@ -5,35 +5,58 @@
 
 enum { MR = 6, NR = 16, LANES = 8 };
 
-/* acc = fma(a, b, acc) in place: left to itself, gcc moves accumulators around between the steps of a group. */
-static inline __attribute__((always_inline)) void multiply_add(__m256 *acc, __m256 a, __m256 b) {
-    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*acc) : "x"(a), "x"(b));
-}
-
-/* One step of k on the accumulators; WH_GEMM_GROUP of them. */
-static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / LANES], const float **a, const float **b,
-                                                           size_t b_ld, const int vectors) {
+/* One step of k on the accumulators. */
+static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / LANES], const float *a, const float *b,
+                                                           const int vectors) {
     __m256 bv[NR / LANES];
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; v++) bv[v] = _mm256_loadu_ps(*b + v * LANES);
+    for (int v = 0; v < vectors; v++) bv[v] = _mm256_loadu_ps(b + v * LANES);
 #pragma GCC unroll 6
     for (int i = 0; i < MR; i++) {
-        __m256 ai = _mm256_broadcast_ss(*a + i);
+        __m256 ai = _mm256_broadcast_ss(a + i);
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) multiply_add(&acc[i][v], ai, bv[v]);
+        for (int v = 0; v < vectors; v++) acc[i][v] = _mm256_fmadd_ps(ai, bv[v], acc[i][v]);
     }
-    *a += MR;
-    *b += b_ld;
 }
+
+/* The same for full tiles, eight steps, as assembly: with 15 of 16 registers in use the compiler otherwise moves
+ * accumulators around and reads B again and again, which costs 3 to 9 % and changes with every edit.
+ * ROW: row i of step s; B in ymm12 and ymm13, A's element in ymm14. */
+#define ROW(s, i)                            \
+    "vbroadcastss 24*" #s "+4*" #i           \
+    "(%[a]), %%ymm14\n\t"                    \
+    "vfmadd231ps %%ymm12, %%ymm14, %[acc" #i \
+    "0]\n\t"                                 \
+    "vfmadd231ps %%ymm13, %%ymm14, %[acc" #i "1]\n\t"
+#define ROWS(s)          ROW(s, 0) ROW(s, 1) ROW(s, 2) ROW(s, 3) ROW(s, 4) ROW(s, 5)
+#define STEP_PACKED(s)   "vmovaps 64*" #s "(%[b]), %%ymm12\n\tvmovaps 64*" #s "+32(%[b]), %%ymm13\n\t" ROWS(s)
+#define STEP_IN_PLACE(s) "vmovups (%[b]), %%ymm12\n\tvmovups 32(%[b]), %%ymm13\n\tadd %[b_step], %[b]\n\t" ROWS(s)
+#define GROUP(STEP)      STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
+#define ACC(i, v)        [acc##i##v] "+x"(acc[i][v])
+#define ACCS                                                                                                      \
+    ACC(0, 0), ACC(0, 1), ACC(1, 0), ACC(1, 1), ACC(2, 0), ACC(2, 1), ACC(3, 0), ACC(3, 1), ACC(4, 0), ACC(4, 1), \
+        ACC(5, 0), ACC(5, 1)
 
 static inline __attribute__((always_inline)) void run_group(__m256 acc[MR][NR / LANES], const float **a,
                                                             const float **b, size_t b_ld, const int vectors) {
-#pragma GCC unroll 8
-    for (int s = 0; s < WH_GEMM_GROUP; s++) run_step(acc, a, b, b_ld, vectors);
+    const float *from = *b;
+    if (vectors == 2 && b_ld == NR)
+        __asm__ volatile(GROUP(STEP_PACKED) : ACCS : [a] "r"(*a), [b] "r"(from) : "xmm12", "xmm13", "xmm14", "memory");
+    else if (vectors == 2)
+        __asm__ volatile(GROUP(STEP_IN_PLACE)
+                         : ACCS, [b] "+r"(from)
+                         : [a] "r"(*a), [b_step] "r"(b_ld * sizeof(float))
+                         : "xmm12", "xmm13", "xmm14", "memory", "cc");
+    else
+        for (size_t s = 0; s < WH_GEMM_GROUP; s++) run_step(acc, *a + s * MR, from + s * b_ld, vectors);
+    *a += WH_GEMM_GROUP * MR;
+    *b += WH_GEMM_GROUP * b_ld;
 }
 
-/* `vectors` is a constant after inlining: columns beyond those wanted cost nothing. */
-static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm_chain *c, const int vectors) {
+/* `vectors` is a constant after inlining, so that columns beyond those wanted cost nothing, and for a packed panel so
+ * is b_ld: additions to a pointer would take turns of the multiply-add units. */
+static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm_chain *c, const int vectors,
+                                                            const size_t b_ld) {
     __m256 acc[MR][NR / LANES];
     const float *a = c->a, *b = c->b;
 #pragma GCC unroll 6
@@ -46,24 +69,28 @@ static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm
     for (; c->next_out && n < MR && n < groups; n++) {
         const float *row = c->next_out + n * c->next_ld;
         for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(row + line), _MM_HINT_T0);
-        run_group(acc, &a, &b, c->b_ld, vectors);
+        run_group(acc, &a, &b, b_ld, vectors);
     }
-    struct wh_gemm_ahead ahead = *c->ahead;
-    for (size_t asked = wh_gemm_ahead_count(&ahead, groups - n); asked > 0; asked--, n++) {
-        for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(ahead.at + line, _MM_HINT_T1);
-        wh_gemm_ahead_move(&ahead);
-        run_group(acc, &a, &b, c->b_ld, vectors);
+    if (c->ahead) {
+        struct wh_gemm_ahead ahead = *c->ahead;
+        for (size_t asked = wh_gemm_ahead_count(&ahead, groups - n); asked > 0; asked--, n++) {
+            for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(ahead.at + line, _MM_HINT_T1);
+            wh_gemm_ahead_move(&ahead);
+            run_group(acc, &a, &b, b_ld, vectors);
+        }
+        *c->ahead = ahead;
     }
-    *c->ahead = ahead;
-    for (; n < groups; n++) run_group(acc, &a, &b, c->b_ld, vectors);
-    for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, &a, &b, c->b_ld, vectors);
-    const float *left = c->left;
-    for (unsigned t = 0; t < c->merges; t++, left -= MR * NR)
+    for (; n < groups; n++) run_group(acc, &a, &b, b_ld, vectors);
+    for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, a, b, vectors), a += MR, b += b_ld;
+    for (int run = 0; run < 2; run++) {
+        const float *left = c->left[run].top;
+        for (unsigned t = 0; t < c->left[run].count; t++, left -= MR * NR)
 #pragma GCC unroll 6
-        for (int i = 0; i < MR; i++)
+            for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++)
-                acc[i][v] = _mm256_add_ps(_mm256_load_ps(left + i * NR + v * LANES), acc[i][v]);
+                for (int v = 0; v < vectors; v++)
+                    acc[i][v] = _mm256_add_ps(_mm256_load_ps(left + i * NR + v * LANES), acc[i][v]);
+    }
 #pragma GCC unroll 6
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
@@ -71,10 +98,12 @@ static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm
 }
 
 static void tile(const struct wh_gemm_chain *c) {
-    if (c->cols > LANES)
-        run_chain(c, 2);
+    if (c->b_ld != NR)
+        run_chain(c, 2, c->b_ld);
+    else if (c->cols > LANES)
+        run_chain(c, 2, NR);
     else
-        run_chain(c, 1);
+        run_chain(c, 1, NR);
 }
 
 /* L1 32 KiB, L2 512 KiB of 8 ways (Zen 2): a panel of B (kc x 16: 24 KiB) stays in L1, A's block takes 3/8 of L2, half

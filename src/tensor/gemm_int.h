@@ -27,13 +27,15 @@ struct wh_gemm_chain {
     size_t b_ld;
     const float *start;
     size_t start_ld;
-    const float *left; /* [mr][nr]; the t-th is mr*nr*t floats before it */
-    unsigned merges;
+    struct {
+        const float *top; /* [mr][nr]; the t-th subtree is mr*nr*t floats before it */
+        unsigned count;
+    } left[2];  /* two runs of the stack: of this block, then of earlier ones */
     float *out; /* may be `start` or one of the subtrees */
     size_t out_ld;
     const float *next_out; /* [mr][out_ld]: where the next tile will go; NULL: unknown */
     size_t next_ld;
-    struct wh_gemm_ahead *ahead;
+    struct wh_gemm_ahead *ahead; /* NULL: none */
 };
 
 /* X(r, k) is data[k*ld + r] if `along`, else data[r*ld + k]. */

@@ -50,8 +50,10 @@ static void tile(const struct wh_gemm_chain *c) {
         for (size_t j = 0; j < NR; j++) {
             float acc = c->start && j < c->cols ? c->start[i * c->start_ld + j] : 0.0f;
             for (size_t k = 0; k < c->k; k++) acc = fmaf(c->a[k * MR + i], c->b[k * c->b_ld + j], acc);
-            const float *left = c->left;
-            for (unsigned t = 0; t < c->merges; t++, left -= MR * NR) acc = left[i * NR + j] + acc;
+            for (int run = 0; run < 2; run++) {
+                const float *left = c->left[run].top;
+                for (unsigned t = 0; t < c->left[run].count; t++, left -= MR * NR) acc = left[i * NR + j] + acc;
+            }
             if (j < c->cols) c->out[i * c->out_ld + j] = acc;
         }
 }

@@ -14,7 +14,7 @@ ends() { # CODE COMMAND...: exit code; what it said stays in $tmp/said
     "$@" >"$tmp/said" 2>&1 </dev/null
     got=$?
     [ "$got" -eq "$want" ]
-    report $? "exit code $want: $*"
+    report $? "exit code $want: $(echo "$*" | cut -c 1-200)"
     [ "$got" -eq "$want" ] || { echo "  got $got"; tail -n 5 "$tmp/said"; }
 }
 says() { grep -qF -- "$1" "$tmp/said"; report $? "says: $1"; }
@@ -26,8 +26,14 @@ tools/tiny_text.sh 4096 >"$tmp/text.txt"
 train() { # NAME [OPTION...]
     name=$1
     shift
-    "$wanhe" train "examples/tiny-$family.yaml" --out "$tmp/$name" --set data.train="$tmp/text.txt" \
+    ${in_place-} "$wanhe" train "examples/tiny-$family.yaml" --out "$tmp/$name" --set data.train="$tmp/text.txt" \
         --set tokens.sequence_length=32 --set threads=1 --set logging.iteration_step_info_interval=1000 "$@"
+}
+# The same in the background; $pid is the program's own, what it says goes to $tmp/NAME.said.
+start() { # NAME [OPTION...]
+    in_place=exec
+    train "$@" >"$tmp/$1.said" 2>&1 </dev/null &
+    pid=$! in_place=
 }
 
 # What metrics.jsonl says but for times: losses and norms to the bit, each step once and in order.

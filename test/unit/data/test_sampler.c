@@ -74,11 +74,17 @@ static void test_tail(void **state) {
     assert_int_equal(wh_sampler_init(100 * 8 + 1, 8, 21, 0, true, &s), WH_OK);
     assert_int_equal(s.steps_per_epoch, 4);
     assert_int_equal(s.left_over, 16);
-    for (uint64_t epoch = 0; epoch < 2; epoch++) {
+    int ever[100] = {0};
+    for (uint64_t epoch = 0; epoch < 20; epoch++) {
         int seen[100] = {0};
         for (uint64_t step = 4 * epoch; step < 4 * epoch + 4; step++)
-            for (uint32_t p = 0; p < 21; p++) assert_int_equal(seen[wh_sampler_sequence(&s, step, p)]++, 0);
+            for (uint32_t p = 0; p < 21; p++) {
+                uint64_t sequence = wh_sampler_sequence(&s, step, p);
+                assert_int_equal(seen[sequence]++, 0);
+                ever[sequence] = 1;
+            }
     }
+    for (int i = 0; i < 100; i++) assert_true(ever[i]); /* others are left out in each epoch */
 }
 
 int main(void) {

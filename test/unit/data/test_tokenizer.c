@@ -297,6 +297,7 @@ static void test_qwen2(void **state) {
     /* Marks of other scripts stay where their classes are in order: kasra 32, shadda 33. */
     assert_int_equal(wh_nfc_check("\xd9\x90\xd9\x91", 4), 4);
     assert_int_equal(wh_nfc_check("\xd9\x91\xd9\x90", 4), 2);
+    assert_int_equal(wh_nfc_check("a\xcc\x96\xcc\x96", 5), 5); /* equal classes */
 }
 
 static void test_bytes(void **state) {
@@ -514,6 +515,17 @@ static void test_write_and_read(void **state) {
     assert_int_equal(wh_dir_remove(folder), WH_OK);
 }
 
+/* More words than the cache has places, some of equal length in the same place. */
+static void test_many_words(void **state) {
+    (void)state;
+    struct wh_tokenizer *t = parse(make_json(0, ", \"12\": 256", "\"1 2\"", "", byte_level, ""));
+    struct wh_text text = {0};
+    for (uint32_t i = 0; i < 60000; i++) wh_text_add(&text, " %05u", i);
+    check_round_trip(t, text.data, text.bytes);
+    wh_text_fini(&text);
+    wh_tokenizer_close(t);
+}
+
 /* A word of a megabyte takes n log n, not n^2 (which would take minutes). */
 static void test_long_word(void **state) {
     (void)state;
@@ -551,6 +563,7 @@ int main(void) {
                                        cmocka_unit_test(test_train_ties),
                                        cmocka_unit_test(test_train_against_plain),
                                        cmocka_unit_test(test_write_and_read),
+                                       cmocka_unit_test(test_many_words),
                                        cmocka_unit_test(test_long_word)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

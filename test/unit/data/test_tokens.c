@@ -117,6 +117,10 @@ static void test_id_out_of_range(void **state) {
     wh_tokens_close(t);
     assert_int_equal(open_one(in_folder("r.bin"), WH_TOKENS_AUTO, 0, &t), WH_OK);
     wh_tokens_close(t);
+    const uint64_t one = 9000;
+    assert_int_equal(wh_tokens_write_megatron(in_folder("r4"), ids, &one, 1, 70000), WH_OK); /* four bytes each */
+    assert_int_equal(open_one(in_folder("r4"), WH_TOKENS_AUTO, 300, &t), WH_DATA);
+    assert_says("token 8765 is 300");
     assert_int_equal(wh_tokens_write_llmc(in_folder("w.bin"), ids, 9000, 256), WH_DATA);
     assert_false(wh_file_exists(in_folder("w.bin")));
 }
@@ -165,6 +169,7 @@ static void test_text_encoded(void **state) {
     assert_says("token 0 is 257");
     wh_tokenizer_close(k);
     assert_int_equal(wh_tokens_open_text(&paths[1], 1, WH_TOKENS_AUTO, 300, NULL, 299, &t), WH_OK);
+    assert_int_equal(wh_tokens_count(t), 6);
     assert_int_equal(wh_tokens_read(t, 0, 6, ids), WH_OK);
     assert_memory_equal(ids, ((const uint32_t[]){'a', 'b', 299, 'a', 'b', 299}), 24);
     wh_tokens_close(t);
@@ -242,6 +247,8 @@ static void test_megatron_refusals(void **state) {
     refuse_index(17, 5, 1, "code 5");
     refuse_index(18, INT64_MAX, 8, "has 82");
     refuse_index(18, 3, 8, "has 82");
+    refuse_index(18, ((int64_t)1 << 62) + 2, 8, "has 82"); /* 12 times that is 24, modulo 2^64 */
+    refuse_index(26, ((int64_t)1 << 61) + 3, 8, "has 82");
     refuse_index(26, -1, 8, "has 82");
     refuse_index(34, -3, 4, "length -3");
     refuse_index(34, INT32_MAX, 4, "i.bin");

@@ -1,0 +1,27 @@
+#!/bin/sh
+# What a scheduler does: a warning signal, and later the same command again (CASES B48). The step is completed and saved.
+. test/e2e/lib/train.sh
+set -- --set tokens.train_steps=400 --set checkpoints.checkpoint_interval=0
+
+ends 0 train unbroken "$@"
+for signal in TERM USR1 INT; do
+    case $signal in TERM) want=75 ;; USR1) want=75 ;; INT) want=130 ;; esac
+    start $signal "$@"
+    await_step $signal 7
+    kill -$signal $pid
+    wait $pid
+    got=$?
+    [ $got -eq $want ]
+    report $? "SIG$signal ends with $want (got $got)"
+    cp "$tmp/$signal.said" "$tmp/said"
+    says "stopped by signal"
+    step=$(numbers $signal | sed -n '$s/{"step": \([0-9]*\),.*/\1/p')
+    [ "$(newest $signal)" = "$(printf step-%08d "$step")" ] && [ "$step" -lt 400 ]
+    report $? "the last step done ($step) is saved"
+    ends 0 train $signal "$@" --resume
+    says "step $step"
+    same unbroken $signal "after SIG$signal"
+done
+[ -z "$(find "$tmp" -name '*.part' -o -name core)" ]
+report $? "no leftovers"
+exit "$failed"
