@@ -27,6 +27,7 @@ static const struct wh_option options[] = {
     {0}};
 
 struct inputs {
+    const struct wh_config *config; /* of the run; NULL: not known */
     const char *const *paths;
     size_t count;
     enum wh_tokens_kind kind;
@@ -40,7 +41,10 @@ static enum wh_status measure(const struct args *a, struct wh_open_model *m, con
     struct wh_sampler sampler;
     const uint32_t T = m->net.shape.T;
     const size_t n = (size_t)m->net.shape.micro_batch * T;
-    WH_TRY(wh_tokens_open(in->paths, in->count, in->kind, m->info.model.V, &tokens));
+    if (in->config)
+        WH_TRY(wh_session_tokens_open(in->config, in->paths, in->count, in->kind, &tokens));
+    else
+        WH_TRY(wh_tokens_open(in->paths, in->count, in->kind, m->info.model.V, &tokens));
     uint32_t *ids = malloc(n * sizeof *ids), *starts = in->split_documents ? malloc(n * sizeof *starts) : NULL;
     int32_t *labels = malloc(n * sizeof *labels);
     const struct wh_batch data = {tokens, &sampler, in->end_of_text, in->split_documents};
@@ -93,6 +97,7 @@ static enum wh_status eval(struct args *a) {
     if (a->micro_batch == 0 || a->micro_batch > 65536)
         return WH_FAIL(WH_USAGE, "--micro-batch must be from 1 to 65536");
     if (known) {
+        in.config = &c;
         if (in.count == 0)
             in.paths = c.data.valid.item, in.count = c.data.valid.count, in.kind = wh_session_tokens_kind(&c);
         in.T = c.tokens.sequence_length;

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/tokenizer.h"
 #include "optim/schedule.h"
@@ -35,15 +36,27 @@ enum wh_tokens_kind wh_session_tokens_kind(const struct wh_config *c) {
     return kinds[c->data.format];
 }
 
+enum wh_status wh_session_tokens_open(const struct wh_config *c, const char *const *paths, size_t count,
+                                      enum wh_tokens_kind kind, struct wh_tokens **out) {
+    struct wh_tokenizer *tokenizer = NULL;
+    int64_t end_of_text = c->data.end_of_text;
+    uint32_t own;
+    if (strcmp(c->tokenizer.path, "bytes") != 0) WH_TRY(wh_tokenizer_open(c->tokenizer.path, &tokenizer));
+    if (tokenizer && end_of_text < 0 && wh_tokenizer_end_of_text(tokenizer, &own)) end_of_text = own;
+    enum wh_status status = wh_tokens_open_text(paths, count, kind, c->arch.V, tokenizer, end_of_text, out);
+    wh_tokenizer_close(tokenizer);
+    return status;
+}
+
 static enum wh_status open_data(struct wh_session *s) {
     const struct wh_config *c = s->config;
     const enum wh_tokens_kind kind = wh_session_tokens_kind(c);
     const uint32_t T = c->tokens.sequence_length;
-    WH_TRY(wh_tokens_open(c->data.train.item, c->data.train.count, kind, c->arch.V, &s->train));
+    WH_TRY(wh_session_tokens_open(c, c->data.train.item, c->data.train.count, kind, &s->train));
     WH_TRY(wh_sampler_init(wh_tokens_count(s->train), T, c->tokens.global_batch, c->data.seed, c->data.shuffle,
                            &s->sampler));
     if (c->data.valid.count == 0) return WH_OK;
-    WH_TRY(wh_tokens_open(c->data.valid.item, c->data.valid.count, kind, c->arch.V, &s->valid));
+    WH_TRY(wh_session_tokens_open(c, c->data.valid.item, c->data.valid.count, kind, &s->valid));
     return wh_sampler_init(wh_tokens_count(s->valid), T, 1, 0, false, &s->valid_sampler);
 }
 
