@@ -14,7 +14,7 @@ if [ $# -gt 0 ]; then
     head -c $((bytes / 20 * 19)) "$1" >data/own-train.txt # the last twentieth is for validation
     tail -c $((bytes - bytes / 20 * 19)) "$1" >data/own-valid.txt
     set_data="--set data.train=data/own-train.txt --set data.valid=data/own-valid.txt"
-    prompt=$(tail -c 200 "$1" | head -c 40)
+    prompt=$(tail -c 200 "$1" | head -c 60 | iconv -f utf-8 -t utf-8 -c) # -c: without half characters at its ends
 fi
 rm -rf "$out"
 # shellcheck disable=SC2086  # a list of words without spaces in them

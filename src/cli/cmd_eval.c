@@ -27,10 +27,9 @@ static const struct wh_option options[] = {
     {0}};
 
 struct inputs {
-    const struct wh_config *config; /* of the run; NULL: not known */
     const char *const *paths;
     size_t count;
-    enum wh_tokens_kind kind;
+    const struct wh_config *config; /* of the run; NULL: not known, plain text is bytes */
     uint32_t T, end_of_text;
     bool split_documents;
 };
@@ -42,9 +41,9 @@ static enum wh_status measure(const struct args *a, struct wh_open_model *m, con
     const uint32_t T = m->net.shape.T;
     const size_t n = (size_t)m->net.shape.micro_batch * T;
     if (in->config)
-        WH_TRY(wh_session_tokens_open(in->config, in->paths, in->count, in->kind, &tokens));
+        WH_TRY(wh_session_open_tokens(in->config, in->paths, in->count, &tokens));
     else
-        WH_TRY(wh_tokens_open(in->paths, in->count, in->kind, m->info.model.V, &tokens));
+        WH_TRY(wh_tokens_open(in->paths, in->count, WH_TOKENS_AUTO, m->info.model.V, &tokens));
     uint32_t *ids = malloc(n * sizeof *ids), *starts = in->split_documents ? malloc(n * sizeof *starts) : NULL;
     int32_t *labels = malloc(n * sizeof *labels);
     const struct wh_batch data = {tokens, &sampler, in->end_of_text, in->split_documents};
@@ -93,13 +92,12 @@ static enum wh_status evaluate(const struct args *a, const struct inputs *in) {
 static enum wh_status eval(struct args *a) {
     struct wh_config c = {0};
     const bool known = wh_run_folder_config(a->model, &c);
-    struct inputs in = {.paths = a->data.item, .count = a->data.count, .kind = WH_TOKENS_AUTO};
+    struct inputs in = {.paths = a->data.item, .count = a->data.count};
     if (a->micro_batch == 0 || a->micro_batch > 65536)
         return WH_FAIL(WH_USAGE, "--micro-batch must be from 1 to 65536");
     if (known) {
+        if (in.count == 0) in.paths = c.data.valid.item, in.count = c.data.valid.count;
         in.config = &c;
-        if (in.count == 0)
-            in.paths = c.data.valid.item, in.count = c.data.valid.count, in.kind = wh_session_tokens_kind(&c);
         in.T = c.tokens.sequence_length;
         in.split_documents = c.data.document_mask;
     }

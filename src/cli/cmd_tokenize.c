@@ -118,8 +118,10 @@ static enum wh_status train(struct work *w, const char *entries) {
 
 static enum wh_status get_tokenizer(struct work *w) {
     const char *which = w->args->tokenizer;
-    if (strncmp(which, "train:", 6) == 0) WH_TRY(train(w, which + 6));
-    else WH_TRY(wh_tokenizer_open(which, &w->tokenizer));
+    if (strncmp(which, "train:", 6) == 0)
+        WH_TRY(train(w, which + 6));
+    else
+        WH_TRY(wh_tokenizer_open(which, &w->tokenizer));
     w->vocab = wh_tokenizer_vocab(w->tokenizer);
     w->end = !w->args->no_end && wh_tokenizer_end_of_text(w->tokenizer, &w->end_id);
     if (!w->end && !w->args->no_end && w->corpus.count > 1)
@@ -206,8 +208,10 @@ static enum wh_status tokenize(struct work *w) {
         WH_TRY(write_part(w, &w->part[i]));
         tokens += w->part[i].tokens;
     }
-    if (wh_cli_json()) report_json(w, tokens);
-    else if (!wh_cli_quiet()) report_text(w, tokens);
+    if (wh_cli_json())
+        report_json(w, tokens);
+    else if (!wh_cli_quiet())
+        report_text(w, tokens);
     return WH_OK;
 }
 

@@ -11,8 +11,10 @@ static enum wh_status fill_sequence(const struct wh_batch *b, uint64_t sequence,
         bool ends = b->split_documents && ids[i] == b->end_of_text;
         labels[i] = ends ? WH_LABEL_NONE : (int32_t)(i + 1 < T ? ids[i + 1] : last);
         if (document_start) document_start[i] = start;
-        if (ends) start = i + 1;
-        else ++*valid;
+        if (ends)
+            start = i + 1;
+        else
+            ++*valid;
     }
     return WH_OK;
 }

@@ -56,9 +56,12 @@ static enum wh_status add_json_line(struct wh_corpus *c, const char *p, size_t n
     if (!c->kept && !(c->kept = json_array())) return no_memory();
     json_t *object = json_loadb(p, n, JSON_ALLOW_NUL, &e), *text = json_object_get(object, "text");
     enum wh_status status = WH_OK;
-    if (!object) status = WH_FAIL(WH_DATA, "%s:%zu: %s", path, line, e.text);
-    else if (!json_is_string(text)) status = WH_FAIL(WH_DATA, "%s:%zu: no string \"text\" in the object", path, line);
-    else if (json_array_append(c->kept, text) != 0) status = no_memory();
+    if (!object)
+        status = WH_FAIL(WH_DATA, "%s:%zu: %s", path, line, e.text);
+    else if (!json_is_string(text))
+        status = WH_FAIL(WH_DATA, "%s:%zu: no string \"text\" in the object", path, line);
+    else if (json_array_append(c->kept, text) != 0)
+        status = no_memory();
     if (status == WH_OK)
         status = add_document(c, (struct wh_document){json_string_value(text), json_string_length(text), path, line});
     json_decref(object);

@@ -6,8 +6,10 @@ static uint32_t kind_of(uint32_t c) {
     size_t low = 0, high = wh_nfc_table_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (c > wh_nfc_table[middle].last) low = middle + 1;
-        else high = middle;
+        if (c > wh_nfc_table[middle].last)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low < wh_nfc_table_count && c >= wh_nfc_table[low].first ? wh_nfc_table[low].kind : 0;
 }

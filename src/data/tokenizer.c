@@ -85,8 +85,10 @@ static enum wh_status encode_plain(struct wh_tokenizer *t, const char *text, siz
     for (size_t at = 0, n; at < bytes; at += n) {
         uint32_t id;
         WH_TRY(wh_split_next(&t->split, text, bytes, at, &n));
-        if (t->ignore_merges && wh_vocab_find(&t->vocab, text + at, n, &id)) WH_TRY(wh_token_list_add(out, &id, 1));
-        else WH_TRY(wh_bpe_encode(&t->bpe, text + at, n, out));
+        if (t->ignore_merges && wh_vocab_find(&t->vocab, text + at, n, &id))
+            WH_TRY(wh_token_list_add(out, &id, 1));
+        else
+            WH_TRY(wh_bpe_encode(&t->bpe, text + at, n, out));
     }
     return WH_OK;
 }

@@ -223,8 +223,10 @@ static enum wh_status read_tokenizer(struct wh_tokenizer *t, const char *name, c
 
 /* Hands `t` over if all went well. */
 static enum wh_status deliver(struct wh_tokenizer *t, enum wh_status status, struct wh_tokenizer **out) {
-    if (status == WH_OK) *out = t;
-    else wh_tokenizer_close(t);
+    if (status == WH_OK)
+        *out = t;
+    else
+        wh_tokenizer_close(t);
     return status;
 }
 

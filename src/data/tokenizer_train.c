@@ -237,8 +237,10 @@ static enum wh_status best_pair(struct trainer *t, uint32_t *out, bool *found) {
     while (t->heap_count > 0 && !*found) {
         struct candidate c = heap_pop(t);
         uint64_t now = t->pairs[c.pair].count;
-        if (c.count == now) *found = true, *out = c.pair;
-        else if (c.count > now) WH_TRY(heap_push(t, c.pair)); /* below: the entry of its last growth is there */
+        if (c.count == now)
+            *found = true, *out = c.pair;
+        else if (c.count > now)
+            WH_TRY(heap_push(t, c.pair)); /* below: the entry of its last growth is there */
     }
     return WH_OK;
 }
@@ -260,7 +262,8 @@ static enum wh_status merge_in_word(struct trainer *t, uint32_t w, uint32_t left
     for (uint32_t k = 0; k + 1 < n; k++) {
         uint32_t index;
         bool grew = s[k] == id || s[k + 1] == id;
-        if (grew) WH_TRY(add_place(t, s[k], s[k + 1], w));
+        if (grew)
+            WH_TRY(add_place(t, s[k], s[k + 1], w));
         else {
             WH_TRY(find_pair(t, s[k], s[k + 1], &index));
             t->pairs[index].count += word->count;
@@ -350,7 +353,9 @@ enum wh_status wh_tokenizer_train(const char *const *texts, const size_t *bytes,
     enum wh_status status = train_into(k, &t, texts, bytes, count, vocab, &merges);
     trainer_free(&t);
     free(merges);
-    if (status == WH_OK) *out = k;
-    else wh_tokenizer_close(k);
+    if (status == WH_OK)
+        *out = k;
+    else
+        wh_tokenizer_close(k);
     return status;
 }

@@ -147,9 +147,12 @@ static enum wh_status open_shard(struct wh_tokens *t, const char *path, enum wh_
     if (kind == WH_TOKENS_BYTES && !rule->tokenizer && t->limit < 256)
         return WH_FAIL(WH_CONFIG, "%s: bytes as tokens need a vocabulary of at least 256, it has %" PRIu32, path,
                        t->limit);
-    if (kind == WH_TOKENS_BYTES) WH_TRY(open_text(path, rule, s));
-    else if (kind == WH_TOKENS_MEGATRON) WH_TRY(open_megatron(path, s));
-    else WH_TRY(open_llmc(path, guessed, s));
+    if (kind == WH_TOKENS_BYTES)
+        WH_TRY(open_text(path, rule, s));
+    else if (kind == WH_TOKENS_MEGATRON)
+        WH_TRY(open_megatron(path, s));
+    else
+        WH_TRY(open_llmc(path, guessed, s));
     s->first = t->count;
     t->count += s->span.count;
     return check_range(t, s);
@@ -169,8 +172,10 @@ enum wh_status wh_tokens_open_text(const char *const *paths, size_t count, enum 
     t->limit = vocab ? vocab : (uint32_t)1 << 31; /* Megatron's tokens are signed */
     enum wh_status status = WH_OK;
     for (size_t i = 0; i < count && status == WH_OK; i++) status = open_shard(t, paths[i], kind, &rule);
-    if (status == WH_OK) *out = t;
-    else wh_tokens_close(t);
+    if (status == WH_OK)
+        *out = t;
+    else
+        wh_tokens_close(t);
     return status;
 }
 
@@ -197,8 +202,10 @@ static size_t find_shard(const struct wh_tokens *t, uint64_t at) {
     size_t low = 0, high = t->shard_count;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (t->shards[middle].first <= at) low = middle;
-        else high = middle;
+        if (t->shards[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
     }
     return low;
 }

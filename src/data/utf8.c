@@ -3,10 +3,14 @@
 /* Second byte's range by first byte; later bytes are 80..BF. Unicode 15, table 3-7. */
 static bool second_range(unsigned char first, unsigned *length, unsigned char *low, unsigned char *high) {
     *low = 0x80, *high = 0xbf;
-    if (first >= 0xc2 && first <= 0xdf) *length = 2;
-    else if (first >= 0xe0 && first <= 0xef) *length = 3;
-    else if (first >= 0xf0 && first <= 0xf4) *length = 4;
-    else return false;
+    if (first >= 0xc2 && first <= 0xdf)
+        *length = 2;
+    else if (first >= 0xe0 && first <= 0xef)
+        *length = 3;
+    else if (first >= 0xf0 && first <= 0xf4)
+        *length = 4;
+    else
+        return false;
     if (first == 0xe0) *low = 0xa0;
     if (first == 0xed) *high = 0x9f;
     if (first == 0xf0) *low = 0x90;
@@ -41,10 +45,14 @@ size_t wh_utf8_check(const void *text, size_t bytes) {
 
 uint32_t wh_utf8_get(const unsigned char *p, size_t length) {
     switch (length) {
-    case 1: return p[0];
-    case 2: return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
-    case 3: return (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-    default: return (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
+    case 1:
+        return p[0];
+    case 2:
+        return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
+    case 3:
+        return (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+    default:
+        return (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
     }
 }
 
@@ -70,9 +78,12 @@ uint32_t wh_byte_to_letter(unsigned char b) {
 
 bool wh_letter_to_byte(uint32_t letter, unsigned char *byte) {
     uint32_t b = letter;
-    if (letter >= 0x100 && letter <= 0x100 + 32) b = letter - 0x100;
-    else if (letter >= 0x100 + 33 && letter < 0x100 + 33 + 34) b = letter - 0x100 - 33 + 127;
-    else if (letter == 0x100 + 67) b = 173;
+    if (letter >= 0x100 && letter <= 0x100 + 32)
+        b = letter - 0x100;
+    else if (letter >= 0x100 + 33 && letter < 0x100 + 33 + 34)
+        b = letter - 0x100 - 33 + 127;
+    else if (letter == 0x100 + 67)
+        b = 173;
     if (b > 255 || wh_byte_to_letter((unsigned char)b) != letter) return false;
     *byte = (unsigned char)b;
     return true;

@@ -82,7 +82,8 @@ enum wh_status wh_vocab_add(struct wh_vocab *v, uint32_t id, const void *bytes, 
 enum wh_status wh_vocab_mark_added(struct wh_vocab *v, uint32_t id, const void *bytes, size_t n, bool special) {
     size_t have;
     const unsigned char *old = wh_vocab_get(v, id, &have);
-    if (!old) WH_TRY(wh_vocab_add(v, id, bytes, n, false));
+    if (!old)
+        WH_TRY(wh_vocab_add(v, id, bytes, n, false));
     else if (have != n || memcmp(old, bytes, n) != 0)
         return WH_FAIL(WH_DATA, "added token '%.*s' has id %" PRIu32 ", which is another token of the vocabulary",
                        n < 100 ? (int)n : 100, (const char *)bytes, id);

@@ -31,48 +31,50 @@ struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_
     };
 }
 
-enum wh_tokens_kind wh_session_tokens_kind(const struct wh_config *c) {
-    static const enum wh_tokens_kind kinds[] = {WH_TOKENS_AUTO, WH_TOKENS_LLMC, WH_TOKENS_MEGATRON, WH_TOKENS_BYTES};
-    return kinds[c->data.format];
+/* The configured tokenizer and the token that ends a document (-1: none). */
+static enum wh_status open_tokenizer(const struct wh_config *c, struct wh_tokenizer **tokenizer, int64_t *end_of_text) {
+    uint32_t own;
+    WH_TRY(wh_tokenizer_open(c->tokenizer.path, tokenizer));
+    *end_of_text = c->data.end_of_text;
+    if (*end_of_text < 0 && wh_tokenizer_end_of_text(*tokenizer, &own)) *end_of_text = own;
+    return WH_OK;
 }
 
-enum wh_status wh_session_tokens_open(const struct wh_config *c, const char *const *paths, size_t count,
-                                      enum wh_tokens_kind kind, struct wh_tokens **out) {
-    struct wh_tokenizer *tokenizer = NULL;
-    int64_t end_of_text = c->data.end_of_text;
-    uint32_t own;
-    if (strcmp(c->tokenizer.path, "bytes") != 0) WH_TRY(wh_tokenizer_open(c->tokenizer.path, &tokenizer));
-    if (tokenizer && end_of_text < 0 && wh_tokenizer_end_of_text(tokenizer, &own)) end_of_text = own;
+enum wh_status wh_session_open_tokens(const struct wh_config *c, const char *const *paths, size_t count,
+                                      struct wh_tokens **out) {
+    static const enum wh_tokens_kind kinds[] = {WH_TOKENS_AUTO, WH_TOKENS_LLMC, WH_TOKENS_MEGATRON, WH_TOKENS_BYTES};
+    const enum wh_tokens_kind kind = kinds[c->data.format];
+    struct wh_tokenizer *tokenizer;
+    int64_t end_of_text;
+    if (strcmp(c->tokenizer.path, "bytes") == 0) return wh_tokens_open(paths, count, kind, c->arch.V, out);
+    WH_TRY(open_tokenizer(c, &tokenizer, &end_of_text));
     enum wh_status status = wh_tokens_open_text(paths, count, kind, c->arch.V, tokenizer, end_of_text, out);
     wh_tokenizer_close(tokenizer);
     return status;
 }
 
+enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out) {
+    struct wh_tokenizer *tokenizer;
+    int64_t end_of_text;
+    WH_TRY(open_tokenizer(c, &tokenizer, &end_of_text));
+    wh_tokenizer_close(tokenizer);
+    if (end_of_text < 0)
+        return WH_FAIL(WH_CONFIG,
+                       "data.document_mask: the tokenizer %s has no end-of-text token; name one with data.end_of_text",
+                       c->tokenizer.path);
+    *out = (uint32_t)end_of_text;
+    return WH_OK;
+}
+
 static enum wh_status open_data(struct wh_session *s) {
     const struct wh_config *c = s->config;
-    const enum wh_tokens_kind kind = wh_session_tokens_kind(c);
     const uint32_t T = c->tokens.sequence_length;
-    WH_TRY(wh_session_tokens_open(c, c->data.train.item, c->data.train.count, kind, &s->train));
+    WH_TRY(wh_session_open_tokens(c, c->data.train.item, c->data.train.count, &s->train));
     WH_TRY(wh_sampler_init(wh_tokens_count(s->train), T, c->tokens.global_batch, c->data.seed, c->data.shuffle,
                            &s->sampler));
     if (c->data.valid.count == 0) return WH_OK;
-    WH_TRY(wh_session_tokens_open(c, c->data.valid.item, c->data.valid.count, kind, &s->valid));
+    WH_TRY(wh_session_open_tokens(c, c->data.valid.item, c->data.valid.count, &s->valid));
     return wh_sampler_init(wh_tokens_count(s->valid), T, 1, 0, false, &s->valid_sampler);
-}
-
-enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out) {
-    struct wh_tokenizer *tokenizer;
-    if (c->data.end_of_text >= 0) {
-        *out = (uint32_t)c->data.end_of_text;
-        return WH_OK;
-    }
-    WH_TRY(wh_tokenizer_open(c->tokenizer.path, &tokenizer));
-    const bool has = wh_tokenizer_end_of_text(tokenizer, out);
-    wh_tokenizer_close(tokenizer);
-    if (has) return WH_OK;
-    return WH_FAIL(WH_CONFIG,
-                   "data.document_mask: the tokenizer %s has no end-of-text token; name one with data.end_of_text",
-                   c->tokenizer.path);
 }
 
 static enum wh_status open_batch(struct wh_session *s) {

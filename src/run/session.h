@@ -47,13 +47,9 @@ struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_
 /* The token that ends a document: data.end_of_text, or the tokenizer's own. Errors: CONFIG if there is none. */
 enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out);
 
-/* What data.format means to the token files. */
-enum wh_tokens_kind wh_session_tokens_kind(const struct wh_config *c);
-
-/* Token files as the configuration means them: text goes through its tokenizer, documents end with end of text. Errors
- * as wh_tokens_open_text and wh_tokenizer_open. */
-enum wh_status wh_session_tokens_open(const struct wh_config *c, const char *const *paths, size_t count,
-                                      enum wh_tokens_kind kind, struct wh_tokens **out);
+/* Token or text files as the configuration says (data.format, the tokenizer). Errors: as wh_tokens_open_text. */
+enum wh_status wh_session_open_tokens(const struct wh_config *c, const char *const *paths, size_t count,
+                                      struct wh_tokens **out);
 
 /* Errors: DATA, also for a loss or gradient norm that is not finite: weights are then those before the step. */
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out);

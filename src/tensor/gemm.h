@@ -50,8 +50,8 @@ enum wh_gemm_activation { WH_GEMM_NONE, WH_GEMM_GELU_TANH };
 
 struct wh_gemm {
     size_t m, n, k;
-    struct wh_gemm_in a; /* [m,k] */
-    struct wh_gemm_in b; /* [k,n] */
+    struct wh_gemm_in a;  /* [m,k] */
+    struct wh_gemm_in b;  /* [k,n] */
     struct wh_gemm_out c; /* [m,n] */
 
     const struct wh_gemm_part *parts; /* NULL: all of k in order, one grain. Need not cover k; the last ends a grain */

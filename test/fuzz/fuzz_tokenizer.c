@@ -160,7 +160,9 @@ static void try_file(const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
-    if (data[0] < 128) try_file(data, size);
-    else try_text((enum wh_split_kind)(data[0] % WH_SPLIT_COUNT), (const char *)data + 1, size - 1);
+    if (data[0] < 128)
+        try_file(data, size);
+    else
+        try_text((enum wh_split_kind)(data[0] % WH_SPLIT_COUNT), (const char *)data + 1, size - 1);
     return 0;
 }

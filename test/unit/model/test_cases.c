@@ -8,7 +8,7 @@
 /* cmocka wants the headers above first */
 #include <cmocka.h>
 
-#include "tiny.h"
+#include "test/unit/model/tiny.h"
 
 static void setup(struct tiny *t, enum wh_family family, uint32_t sequences, uint32_t T) {
     *t = (struct tiny){.model = tiny_model(family)};

@@ -13,16 +13,6 @@
 #include "tensor/gemm.h"
 #include "tensor/vec.h"
 
-/* Stands in while the library has no row kernels; a strong wh_vec_select would take its place. */
-static void stub_gelu(float *out, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) out[i] = x[i] * (x[i] + 0.25f);
-}
-static const struct wh_vec stub_vec = {.name = "stub", .gelu = stub_gelu};
-__attribute__((weak)) const struct wh_vec *wh_vec_select(const char *name) {
-    (void)name;
-    return &stub_vec;
-}
-
 enum { GRAIN_DEPTH = 4, PARTS_MAX = 64, THREADS_MAX = 2 };
 
 static const char *const kernel_names[] = {"reference", "avx2", "avx512"};
