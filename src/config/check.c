@@ -372,6 +372,9 @@ static void check_numbers(struct check *x) {
     if (!c->optimizer.accumulate_grad_in_fp32)
         fault(x, WH_KEY_GRAD_FP32, "%s: gradients are always summed in float32; write true or leave it out",
               path(WH_KEY_GRAD_FP32));
+    if (*c->checkpoints.path)
+        fault(x, WH_KEY_CKPT_PATH, "%s: checkpoints lie in the run folder (--out), in checkpoints/; leave it out",
+              path(WH_KEY_CKPT_PATH));
     if (*c->model.init_from && *c->checkpoints.resume)
         fault(x, WH_KEY_INIT_FROM, "model.init_from and %s are both given: weights come from one place",
               path(WH_KEY_RESUME));
