@@ -58,8 +58,7 @@ struct wh_gemm {
     size_t part_count;
     bool accumulate; /* the first grain's chain starts from C, which is fp32; the others from +0 */
 
-    /* Epilogue, in this order, each step rounded to fp32: + bias[j]; store to `pre`; activation; residual[i][j] + it.
-     */
+    /* Epilogue, in this order, each step rounded to fp32: + bias[j]; to `pre`; activation; residual[i][j] + it. */
     const void *bias; /* [n] or NULL */
     enum wh_dtype bias_dtype;
     struct wh_gemm_out pre; /* data NULL: not wanted. The value before the activation, for the backward pass */
