@@ -110,6 +110,7 @@ static struct wh_gemm_chain take_chain(const struct work *w, struct cursor *at, 
 static void find_begin(const struct work *w, struct block *b) {
     size_t offset = b->from.offset, left = b->length, k = 0;
     b->in_row = true;
+    b->begin = 0;
     for (size_t part = b->from.part; left > 0; part++, offset = 0) {
         size_t count = min_size(w->parts[part].length - offset, left), begin = w->parts[part].begin + offset;
         if (count == 0) continue;

@@ -67,7 +67,7 @@ struct wh_gemm {
 };
 
 /* Bytes of workspace that any product needs with `threads` threads and at most `grain_depth` pending subtrees
- * (wh_tree_depth of the grain count). A constant: independent of m, n, k. */
+ * (wh_tree_depth of the grain count). A constant, independent of m, n, k: about 9 MB, and 2 MB a level, a thread. */
 size_t wh_gemm_workspace_bytes(int threads, unsigned grain_depth);
 
 /* A set of kernels: "reference" (plain C), "avx2", "avx512". All give equal bits. The best that this processor can run,
