@@ -8,7 +8,8 @@
 /* cmocka wants the headers above first */
 #include <cmocka.h>
 
-#include "tiny.h"
+#include "model/layer.h"
+#include "test/unit/model/tiny.h"
 
 static void setup(struct tiny *t, enum wh_family family, uint32_t sequences, uint32_t T) {
     *t = (struct tiny){.model = tiny_model(family)};
@@ -248,11 +249,29 @@ static void dropout_masks(void **state) {
     }
 }
 
+/* Each layer and each place in it has a random stream of its own. */
+static void dropout_streams(void **state) {
+    (void)state;
+    enum { LAYERS = 3, STREAMS = 1 + 3 * LAYERS };
+    const struct wh_model model = {.dropout_embed = 0.5f, .dropout_attention = 0.5f, .dropout_residual = 0.5f};
+    const struct wh_net net = {.shape = {.model = &model, .seed = 3}};
+    const struct wh_pass pass = {.step = 5, .dropout = true};
+    struct wh_dropout d[STREAMS];
+    d[0] = wh_dropout_at(&net, &pass, -1, WH_SITE_EMBED);
+    for (int i = 1; i < STREAMS; i++)
+        d[i] = wh_dropout_at(&net, &pass, (i - 1) / 3, (enum wh_dropout_site)(WH_SITE_ATTENTION + (i - 1) % 3));
+    for (int i = 0; i < STREAMS; i++) {
+        assert_true(d[i].threshold == 1u << 31 && d[i].scale == 2.0f);
+        for (int j = 0; j < i; j++) assert_memory_not_equal(&d[i].rng, &d[j].rng, sizeof d[i].rng);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unequal_micro_batches), cmocka_unit_test(nothing_to_learn_from),
         cmocka_unit_test(zero_head_gives_ln_V),  cmocka_unit_test(documents_do_not_see_each_other),
         cmocka_unit_test(evaluation_in_pieces),  cmocka_unit_test(dropout_masks),
+        cmocka_unit_test(dropout_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
