@@ -31,7 +31,7 @@ static int line_of(const struct reader *r, const char *key) {
 
 #define FAULT(r, key, ...) wh_faults_add(&(r)->faults, (r)->file, line_of((r), (key)), __VA_ARGS__)
 
-/* null is the same as absent (CASES B53). */
+/* null is the same as absent (case B53). */
 static const json_t *get(struct reader *r, const char *key) {
     json_object_set_new(r->used, key, json_true());
     const json_t *value = json_object_get(r->json, key);

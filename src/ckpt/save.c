@@ -18,7 +18,7 @@ static void add_state(const struct wh_ckpt_state *s, struct wh_text *out) {
                 (unsigned long long)s->seed);
 }
 
-/* The save id names what was saved, not when: a hash of config and state. Every part carries it (CASES B44). */
+/* The save id names what was saved, not when: a hash of config and state. Every part carries it (case B44). */
 static void save_id(const struct wh_text *config, const struct wh_text *state, char out[WH_CKPT_ID_BYTES]) {
     uint64_t h = XXH3_64bits_withSeed(state->data, state->bytes, XXH3_64bits(config->data, config->bytes));
     snprintf(out, WH_CKPT_ID_BYTES, "%016llx", (unsigned long long)h);

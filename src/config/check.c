@@ -58,7 +58,7 @@ static void check_ranks(struct check *x) {
 
 /* --- batch: global = micro * accumulation * dp --- */
 
-/* CASES B19: never truncated; shows all factors, the remainder and the nearest legal sizes. */
+/* Case B19: never truncated; shows all factors, the remainder and the nearest legal sizes. */
 static void work_out_factor(struct check *x, enum wh_config_key left_out, uint32_t *result, enum wh_config_key other,
                             uint32_t factor) {
     struct wh_config *c = x->c;

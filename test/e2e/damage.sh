@@ -1,5 +1,5 @@
 #!/bin/sh
-# Damaged, mixed and missing checkpoints: found, named, never loaded in silence (CASES B42 to B45).
+# Damaged, mixed and missing checkpoints: found, named, never loaded in silence (cases B42 to B45).
 . test/e2e/lib/train.sh
 set -- --set tokens.train_steps=20 --set checkpoints.checkpoint_interval=10
 ends 0 train good "$@"

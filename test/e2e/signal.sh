@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a scheduler does: a warning signal, and later the same command again (CASES B48). The step is completed and saved.
+# What a scheduler does: a warning signal, and later the same command again (case B48). The step is completed and saved.
 . test/e2e/lib/train.sh
 set -- --set tokens.train_steps=400 --set checkpoints.checkpoint_interval=0
 

@@ -1,5 +1,5 @@
 # Included by kill.sh and full_kill.sh, which say how many rounds: a run that saves every 2 steps is killed (-9) at random
-# moments, saving included, and started again by the same command (CASES B42, B88).
+# moments, saving included, and started again by the same command (cases B42, B88).
 rounds=$1 steps=$((24 * $1))
 . test/e2e/lib/train.sh
 set -- --set checkpoints.checkpoint_interval=2 --set checkpoints.keep_last=3 --set tokens.train_steps=$steps
