@@ -321,6 +321,10 @@ static void read_ours(struct reader *r, const json_t *ours, struct wh_hf_config 
             *parts[i] = (uint32_t)part;
     }
     wh_model_fields_read(json_object_get(ours, "model"), r->file, &out->model, &r->faults);
+    const struct wh_model *m = &out->model;
+    if (m->V > SIZE_LIMIT || m->C > SIZE_LIMIT || m->F > SIZE_LIMIT || m->L > COUNT_LIMIT || m->H > COUNT_LIMIT ||
+        m->Hkv > COUNT_LIMIT || m->D > COUNT_LIMIT || m->max_position > POSITION_LIMIT)
+        FAULT(r, "model", "wanhe.model: a size is beyond what is computed here");
 }
 
 static void read_family(struct reader *r, struct wh_hf_config *out) {
