@@ -283,6 +283,9 @@ static bool check_model(struct check *x) {
     }
     if (!c->arch_given && !model_from_keys(x)) return false;
     wh_model_check(&c->arch, x->faults);
+    if (!faulty(c, WH_KEY_SEQUENCE) && (uint64_t)c->tokens.global_batch * c->tokens.sequence_length > INT32_MAX)
+        fault(x, WH_KEY_SEQUENCE, "%s %u * %s %u is more than %d tokens a step", path(WH_KEY_GLOBAL_BATCH),
+              c->tokens.global_batch, path(WH_KEY_SEQUENCE), c->tokens.sequence_length, INT32_MAX);
     if (!faulty(c, WH_KEY_SEQUENCE) && c->tokens.sequence_length > c->arch.max_position)
         fault(x, WH_KEY_SEQUENCE, "%s %u is above max_position_embeddings %u; nearest legal: %u", path(WH_KEY_SEQUENCE),
               c->tokens.sequence_length, c->arch.max_position, c->arch.max_position);

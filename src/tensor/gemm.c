@@ -10,7 +10,11 @@
  * Invariant: between blocks an element is one unfinished chain, which lives in C ("direct") or on top of its stack, and
  * the finished subtrees below it (base/tree.h). A subtree that is born and joined within one block lives on a stack
  * that serves all micro-tiles (it stays in L1); one that outlives its block has a place in the arena, by height:
- * [column panel][row panel][height][mr][nr]. */
+ * [column panel][row panel][height][mr][nr].
+ *
+ * Packing is hidden where it can be: while a tile multiplies it asks for the memory that comes next (struct
+ * wh_gemm_ahead), and where few rows would use a panel of B the tile reads it unpacked. bench/notes/gemm.md has the
+ * measurements behind the constants. */
 #include "tensor/gemm_int.h"
 #include "base/status.h"
 #include "base/tree.h"
@@ -19,7 +23,7 @@ enum {
     CHAINS_MAX = 64,          /* in one packed block */
     ARENA_ELEMS = 512 * 1024, /* scratch for pending subtrees, a level: repacking B costs 1/512 of a region's work */
     SQUARE = 768,             /* a side of its square: a multiple of every nr */
-    CROWDED_BYTES = 4096,     /* addresses this far apart share a set of L1, and few sets of L2 */
+    CROWDED_BYTES = 4096, /* addresses this far apart share a set of L1, and few sets of L2; half as far: two of L1 */
     LINE_ELEMS = 16
 };
 
@@ -35,7 +39,7 @@ struct block {
     struct cursor from;
     size_t length;
     unsigned chain_count;
-    bool first, last;
+    bool last;
     bool in_row; /* its steps are begin, begin+1, ... */
     size_t begin;
     struct wh_gemm_chain chains[CHAINS_MAX];
@@ -52,9 +56,8 @@ struct work {
     size_t part_count;
     uint32_t grains;
     size_t kc;
-    unsigned levels; /* subtrees a stack must hold */
+    unsigned levels; /* heights in the arena */
     bool direct;     /* C holds unfinished chains */
-    bool one_block;  /* stacks need not outlive a micro-tile */
     bool plain;      /* no epilogue: a finished fp32 tile is C */
     float *a_panels, *b_panels, *arena, *stack, *edge;
     size_t arena_elems;
@@ -107,6 +110,7 @@ static struct wh_gemm_chain take_chain(const struct work *w, struct cursor *at, 
 static void find_begin(const struct work *w, struct block *b) {
     size_t offset = b->from.offset, left = b->length, k = 0;
     b->in_row = true;
+    b->begin = 0;
     for (size_t part = b->from.part; left > 0; part++, offset = 0) {
         size_t count = min_size(w->parts[part].length - offset, left), begin = w->parts[part].begin + offset;
         if (count == 0) continue;
@@ -138,7 +142,6 @@ static void find_places(struct block *b) {
 static void next_block(const struct work *w, struct cursor *at, struct block *b) {
     size_t kc = w->kc;
     b->from = *at;
-    b->first = at->grain == 0 && !at->inside;
     b->length = 0;
     b->chain_count = 0;
     do {
@@ -196,10 +199,15 @@ static struct wh_gemm_ahead ahead_of(const void *at, size_t row_bytes, size_t ro
                                   .share = (rows * chunks + tiles - 1) / tiles};
 }
 
-/* X for r.. and the steps of the block, unpacked. */
+/* Whether consecutive steps of k are a multiple of `bytes` apart. */
+static bool spaced(const struct wh_gemm_source *x, size_t bytes) {
+    return x->along && x->ld * wh_dtype_bytes(x->dtype) % bytes == 0;
+}
+
+/* X for r.. and the steps of the block, unpacked; nothing where L2 would lose most of it before it is used. */
 static struct wh_gemm_ahead ahead_source(const struct work *w, const struct block *b, const struct wh_gemm_source *x,
                                          size_t r, size_t rows, size_t tiles) {
-    if (!b->in_row || rows == 0) return (struct wh_gemm_ahead){0};
+    if (!b->in_row || rows == 0 || spaced(x, 2 * CROWDED_BYTES)) return (struct wh_gemm_ahead){0};
     size_t elem = wh_dtype_bytes(x->dtype), piece = w->kernel->nr * sizeof(float) / elem;
     size_t height = x->along ? b->length : rows, width = x->along ? rows : b->length;
     const char *at = (const char *)x->data + (x->along ? b->begin * x->ld + r : r * x->ld + b->begin) * elem;
@@ -270,15 +278,11 @@ static void run_panel(const struct work *w, struct panel *p, const struct region
 
 /* ------------------------------------------------------------------------------------------------- regions */
 
-static bool crowded(const struct wh_gemm_source *x) {
-    return x->along && x->ld * wh_dtype_bytes(x->dtype) % CROWDED_BYTES == 0;
-}
-
 /* Whether the kernel may read a panel of B where it lies: so few rows that packing would cost more, and rows of B that
  * don't crowd into few cache sets. */
 static bool reads_in_place(const struct work *w, const struct block *b, size_t rows, size_t cols) {
     return w->b.along && w->b.dtype == WH_F32 && b->in_row && rows <= w->kernel->in_place_rows &&
-           cols == w->kernel->nr && !crowded(&w->b);
+           cols == w->kernel->nr && !spaced(&w->b, CROWDED_BYTES / 2);
 }
 
 static void run_block(const struct work *w, const struct block *b, const struct region *r) {
@@ -462,7 +466,7 @@ void wh_gemm_run(const struct wh_gemm *g, const struct wh_gemm_pool *pool) {
     w.direct = g->c.dtype == WH_F32 && g->residual.data != g->c.data;
     w.plain = g->c.dtype == WH_F32 && !g->bias && !g->pre.data && !g->residual.data && g->activation == WH_GEMM_NONE;
     /* a second block would cost pending subtrees more than crowding costs */
-    w.kc = crowded(&w.b) && w.grains == 1 ? w.kernel->crowded_kc : w.kernel->kc;
+    w.kc = spaced(&w.b, CROWDED_BYTES) && w.grains == 1 ? w.kernel->crowded_kc : w.kernel->kc;
     unsigned depth = plan(&w);
     WH_ASSERT(depth <= (pool->grain_depth > 0 ? pool->grain_depth : 1));
     w.arena_elems = arena_elems(pool->grain_depth);

@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / L
 }
 
 /* The same for full tiles, eight steps, as assembly: with 15 of 16 registers in use the compiler otherwise moves
- * accumulators around and reads B again and again, which costs 3 to 9 % and changes with every edit.
+ * accumulators around and reads B again and again, and how badly changes with every edit (up to 8 % measured).
  * ROW: row i of step s; B in ymm12 and ymm13, A's element in ymm14. */
 #define ROW(s, i)                            \
     "vbroadcastss 24*" #s "+4*" #i           \
