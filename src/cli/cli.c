@@ -107,6 +107,12 @@ int wh_cli_end(enum wh_status status) {
     return wh_status_exit_code(status);
 }
 
+enum wh_status wh_cli_range(const char *option, uint64_t value, uint64_t lowest, uint64_t highest) {
+    if (value >= lowest && value <= highest) return WH_OK;
+    return WH_FAIL(WH_USAGE, "%s %llu: legal: %llu to %llu", option, (unsigned long long)value,
+                   (unsigned long long)lowest, (unsigned long long)highest);
+}
+
 static enum wh_status check_color(const char *color) {
     if (!color || strcmp(color, "auto") == 0 || strcmp(color, "always") == 0 || strcmp(color, "never") == 0)
         return WH_OK;

@@ -56,6 +56,9 @@ int wh_cmd_version(int argc, char **argv);
 bool wh_cli_begin(const char *name, const char *purpose, const struct wh_option *options, int argc, char **argv,
                   void *args, const struct wh_cli_common *common, int *exit_code);
 
+/* USAGE if the value of `option` ("--threads") is out of range: before it goes into something narrower. */
+enum wh_status wh_cli_range(const char *option, uint64_t value, uint64_t lowest, uint64_t highest);
+
 /* Exit code of `status`; prints the error record if it is not OK: "wanhe NAME: MEANING: message" and its "while"
  * frames on stderr, and with --json also {"schema": "wanhe.error/1", ...} on stdout. A failed write to stdout is an
  * error too. */

@@ -1,6 +1,8 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "arch/hf_config.h"
+#include "ckpt/checkpoint.h"
 #include "cli/cli.h"
 #include "os/file.h"
 
@@ -15,14 +17,27 @@ static enum wh_status read_hf(const char *path, struct wh_hf_config *out) {
     return status;
 }
 
+/* The path of the config.json that names the model; malloc'd. */
+static enum wh_status model_path(const struct wh_config *c, char **out) {
+    char *checkpoint;
+    if (*c->model.config) {
+        *out = strdup(c->model.config);
+        return WH_OK;
+    }
+    WH_TRY(wh_ckpt_find(c->model.init_from, WH_CKPT_LATEST, &checkpoint, NULL));
+    *out = wh_path_join(checkpoint, "config.json");
+    free(checkpoint);
+    return WH_OK;
+}
+
 static void read_model(struct wh_config *c, struct wh_faults *faults) {
     struct wh_hf_config hf;
-    char *in_folder = *c->model.config ? NULL : wh_path_join(c->model.init_from, "config.json");
-    if (read_hf(in_folder ? in_folder : c->model.config, &hf) == WH_OK)
+    char *path = NULL;
+    if (model_path(c, &path) == WH_OK && read_hf(path, &hf) == WH_OK)
         wh_config_set_model(c, &hf.model);
     else
         wh_faults_add(faults, NULL, 0, "%s", wh_error()->message);
-    free(in_folder);
+    free(path);
 }
 
 static enum wh_status check(const char *text, size_t bytes, const char *path, const struct wh_option_list *sets,

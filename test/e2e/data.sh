@@ -47,6 +47,11 @@ for micro in 1 2 4 21; do
     grep -q '"sequences":21,' "$tmp/said" && cmp -s "$tmp/eval.1" "$tmp/eval.$micro"
     report $? "evaluation by $micro: the same loss of 21 sequences"
 done
+for option in "--micro-batch 0" "--sequence-length 4294967297" "--threads 4294967296"; do
+    # shellcheck disable=SC2086
+    ends 2 "$wanhe" eval "$tmp/text" "$tmp/21.txt" $option
+    says "$option: legal: "
+done
 ends 0 "$wanhe" eval "$tmp/as.text" "$tmp/text.txt" --json
 cp "$tmp/said" "$tmp/eval.text"
 ends 0 "$wanhe" eval "$tmp/as.text" "$tmp/learnt.bin" --json
