@@ -19,8 +19,8 @@ static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / L
     }
 }
 
-/* The same for full tiles, eight steps, as assembly: with 15 of 16 registers in use the compiler otherwise moves
- * accumulators around and reads B again and again, and how badly changes with every edit (up to 8 % measured).
+/* The same for full tiles, eight steps, as assembly: with 15 of 16 registers in use gcc 12 otherwise moves accumulators
+ * around and reads B again and again, differently after every edit; that cost a few per cent.
  * ROW: row i of step s; B in ymm12 and ymm13, A's element in ymm14. */
 #define ROW(s, i)                            \
     "vbroadcastss 24*" #s "+4*" #i           \
