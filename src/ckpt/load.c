@@ -110,22 +110,23 @@ static enum wh_status find_itself(const char *path, uint64_t step, char **out) {
     return WH_OK;
 }
 
-static bool is_checkpoint(const char *path) {
-    static const char *const names[] = {"manifest.json", "weights.safetensors"};
-    bool found = false;
-    for (int i = 0; i < 2; i++) {
-        char *inside = wh_path_join(path, names[i]);
-        found |= wh_file_exists(inside);
-        free(inside);
-    }
+static bool has(const char *folder, const char *name) {
+    char *path = wh_path_join(folder, name);
+    const bool found = wh_file_exists(path);
+    free(path);
     return found;
 }
+
+static bool is_checkpoint(const char *path) { return has(path, "manifest.json") || has(path, "weights.safetensors"); }
 
 enum wh_status wh_ckpt_find(const char *path, uint64_t step, char **folder, struct wh_text *remarks) {
     uint64_t *steps;
     size_t count;
     if (!wh_dir_exists(path)) return WH_FAIL(WH_DAMAGED, "no checkpoint: %s is not a folder", path);
     if (is_checkpoint(path)) return find_itself(path, step, folder);
+    if (has(path, "config.json") && !wh_ckpt_any(path))
+        return WH_FAIL(WH_DAMAGED,
+                       "no checkpoint: %s is a Hugging Face folder; `wanhe import` makes a checkpoint of it", path);
     char *inside = steps_folder(path);
     enum wh_status status = wh_ckpt_steps(inside, &steps, &count);
     if (status == WH_OK) {
@@ -255,6 +256,23 @@ static bool same_shape(const struct wh_safetensors_tensor *t, const struct wh_pa
            (!q->cols || t->shape[1] == q->cols);
 }
 
+/* "F32 [256, 32]", "F32 [32]" */
+static void add_shape(struct wh_text *out, enum wh_dtype dtype, size_t dims, const uint64_t *shape) {
+    wh_text_add(out, "%s [", wh_dtype_name(dtype));
+    for (size_t i = 0; i < dims; i++) wh_text_add(out, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
+    wh_text_add(out, "]");
+}
+
+static void fault_shape(struct wh_faults *faults, const char *path, const struct wh_safetensors_tensor *t,
+                        const struct wh_param *q) {
+    struct wh_text is = {0}, wanted = {0};
+    add_shape(&is, t->dtype, t->dims, t->shape);
+    add_shape(&wanted, WH_F32, q->cols ? 2 : 1, (const uint64_t[]){q->rows, q->cols});
+    wh_faults_add(faults, path, 0, "tensor %s is %s; the model's is %s", q->name, is.data, wanted.data);
+    wh_text_fini(&is);
+    wh_text_fini(&wanted);
+}
+
 static enum wh_status check_table(const struct wh_safetensors_file *f, const struct wh_params *p) {
     struct wh_faults faults = {0};
     for (size_t i = 0; i < p->count; i++) {
@@ -263,9 +281,7 @@ static enum wh_status check_table(const struct wh_safetensors_file *f, const str
         if (!t)
             wh_faults_add(&faults, f->path, 0, "no tensor %s, which the model has", q->name);
         else if (!same_shape(t, q))
-            wh_faults_add(&faults, f->path, 0, "tensor %s is %s [%llu, %llu]; the model's is F32 [%zu, %zu]", q->name,
-                          wh_dtype_name(t->dtype), (unsigned long long)t->shape[0], (unsigned long long)t->shape[1],
-                          q->rows, q->cols);
+            fault_shape(&faults, f->path, t, q);
     }
     for (size_t i = 0; i < f->header.count; i++)
         if (!wh_params_find_name(p, f->header.list[i].name))

@@ -125,11 +125,19 @@ static int usage_failed(const char *name) {
     return code;
 }
 
+/* A command line that was not understood still says how it wants its error. */
+static bool asks_for_json(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0) return true;
+    return false;
+}
+
 bool wh_cli_begin(const char *name, const char *purpose, const struct wh_option *options, int argc, char **argv,
                   void *args, const struct wh_cli_common *common, int *exit_code) {
     enum wh_status status = wh_options_parse(options, argc, argv, args);
     speech.command = name;
     speech.options = *common;
+    if (status != WH_OK) speech.options.json = asks_for_json(argc, argv);
     if (status == WH_OK && common->help) {
         struct wh_text help = {0};
         wh_options_help(options, name, purpose, &help);

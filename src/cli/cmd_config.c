@@ -105,8 +105,12 @@ static enum wh_status show(const struct args *a) {
 
 static enum wh_status run(const struct args *a) {
     static const char *const actions[] = {"show", "keys"};
-    if (strcmp(a->action, "show") == 0) return show(a);
-    if (strcmp(a->action, "keys") == 0) return keys(a);
+    const bool is_show = strcmp(a->action, "show") == 0, is_keys = strcmp(a->action, "keys") == 0;
+    if (is_keys && (a->set.count || a->effective))
+        return WH_FAIL(WH_USAGE, "%s belongs to show, not to keys", a->effective ? "--effective" : "--set");
+    if (is_show && a->markdown) return WH_FAIL(WH_USAGE, "--markdown belongs to keys, not to show");
+    if (is_show) return show(a);
+    if (is_keys) return keys(a);
     const char *nearest = wh_text_nearest(a->action, actions, 2);
     if (nearest) return WH_FAIL(WH_USAGE, "unknown action '%s'; did you mean '%s'?", a->action, nearest);
     return WH_FAIL(WH_USAGE, "unknown action '%s'; legal: show, keys", a->action);

@@ -85,7 +85,7 @@ static enum wh_status export(const struct args *a) {
 int wh_cmd_export(int argc, char **argv) {
     struct args args = {.step = WH_CKPT_LATEST};
     int code;
-    if (!wh_cli_begin("export", "makes a Hugging Face model folder from a checkpoint", options, argc, argv, &args,
+    if (!wh_cli_begin("export", "Makes a Hugging Face model folder from a checkpoint.", options, argc, argv, &args,
                       &args.common, &code))
         return code;
     return wh_cli_end(export(&args));

@@ -74,7 +74,7 @@ static enum wh_status import(const struct args *a) {
 int wh_cmd_import(int argc, char **argv) {
     struct args args = {0};
     int code;
-    if (!wh_cli_begin("import", "makes a checkpoint from a Hugging Face model folder (gpt2, llama, qwen2)", options,
+    if (!wh_cli_begin("import", "Makes a checkpoint from a Hugging Face model folder (gpt2, llama, qwen2).", options,
                       argc, argv, &args, &args.common, &code))
         return code;
     return wh_cli_end(import(&args));

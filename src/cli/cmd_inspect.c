@@ -53,8 +53,11 @@ static enum wh_status inspect_json(const struct args *a, json_t *out) {
     WH_TRY(wh_file_read(a->path, JSON_LIMIT_BYTES, &text, &bytes));
     json_t *json = json_loadb(text, bytes, 0, NULL);
     bool config = json_object_get(json, "model_type"), index = json_object_get(json, "weight_map");
+    bool part = json_object_get(json, "save_id") || json_object_get(json, "schema"); /* of a checkpoint or a run */
     json_decref(json);
     free(text);
+    if (part)
+        return WH_FAIL(WH_DATA, "%s is no model, tokenizer or list of tensors; inspect the folder it lies in", a->path);
     if (config) return wh_inspect_config(a->path, out);
     if (!index) return wh_inspect_tokenizer(a->path, out);
     char *folder = wh_path_parent(a->path);
@@ -145,8 +148,8 @@ static enum wh_status inspect(const struct args *a) {
 int wh_cmd_inspect(int argc, char **argv) {
     struct args args = {0};
     int code;
-    if (!wh_cli_begin("inspect", "shows what a file or folder holds: kind, shapes, counts, hashes", options, argc, argv,
-                      &args, &args.common, &code))
+    if (!wh_cli_begin("inspect", "Shows what a file or folder holds: kind, shapes, counts, hashes.", options, argc,
+                      argv, &args, &args.common, &code))
         return code;
     return wh_cli_end(inspect(&args));
 }

@@ -37,10 +37,12 @@ static void add_set(struct args *a, char *room, size_t bytes, const char *key, c
 
 static void report(const struct wh_config *c, const struct wh_train_summary *s, const char *out) {
     if (!wh_cli_json()) {
-        wh_cli_say(
-            "%llu steps in %.1f s, %.0f tokens/s, %.1f%% of the multiply-add peak, peak memory %.0f MiB; run folder %s",
-            (unsigned long long)(s->steps - s->first_step), s->seconds, s->tokens_per_s, 100.0 * s->mfu,
-            (double)s->peak_bytes / 0x1p20, out);
+        char share[64] = "";
+        if (s->mfu > 0.0 && s->mfu <= 1.0)
+            snprintf(share, sizeof share, ", %.1f%% of the multiply-add peak", 100.0 * s->mfu);
+        wh_cli_say("%llu steps in %.1f s, %.0f tokens/s%s, peak memory %.0f MiB; run folder %s",
+                   (unsigned long long)(s->steps - s->first_step), s->seconds, s->tokens_per_s, share,
+                   (double)s->peak_bytes / 0x1p20, out);
         return;
     }
     json_t *o = wh_cli_json_new("train");
@@ -79,7 +81,8 @@ static enum wh_status train(struct args *a, int *signal_number) {
                                        .say = say,
                                        .progress = say};
     enum wh_status status = wh_train_run(&c, &o, &summary);
-    if (status == WH_OK || status == WH_RETRY) report(&c, &summary, folder.data);
+    if (status == WH_OK || (status == WH_RETRY && !wh_cli_json())) /* the error is then the one object on stdout */
+        report(&c, &summary, folder.data);
     *signal_number = summary.stopped_by;
     wh_text_fini(&folder);
     wh_config_free(&c);

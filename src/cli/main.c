@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
         print_commands(stderr);
         return wh_status_exit_code(WH_USAGE);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return cmd_help(1, argv);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return cmd_help(argc - 1, argv + 1);
     if (strcmp(argv[1], "--version") == 0) argv[1] = "version";
     return run(argv[1], argc - 1, argv + 1);
 }

@@ -5,23 +5,46 @@
 
 #include "os/file.h"
 
-/* RUN, RUN/checkpoints and RUN/checkpoints/step-N all lead to RUN/config.yaml. */
+static bool has(const char *folder, const char *name) {
+    char *path = wh_path_join(folder, name);
+    const bool there = wh_file_exists(path);
+    free(path);
+    return there;
+}
+
+/* RUN, RUN/checkpoints and RUN/checkpoints/step-N all lead to RUN/config.yaml. A config.yaml above a model that isn't
+ * in a run folder (no metrics.jsonl beside it) is a stranger's. */
 static char *config_path(const char *path) {
-    static const char *const up[] = {"config.yaml", "../config.yaml", "../../config.yaml"};
-    for (size_t i = 0; i < sizeof up / sizeof *up; i++) {
-        char *candidate = wh_path_join(path, up[i]);
-        if (wh_file_exists(candidate)) return candidate;
-        free(candidate);
-    }
+    static const char *const up[][2] = {{"config.yaml", "metrics.jsonl"},
+                                        {"../config.yaml", "../metrics.jsonl"},
+                                        {"../../config.yaml", "../../metrics.jsonl"}};
+    for (size_t i = 0; i < sizeof up / sizeof *up; i++)
+        if (has(path, up[i][0]) && has(path, up[i][1])) return wh_path_join(path, up[i][0]);
     return NULL;
 }
 
+/* The run's own copy of its tokenizer takes the place of the path that the configuration names. */
+static void set_tokenizer(const char *config, struct wh_text *set) {
+    char *folder = wh_path_parent(config), *copy = wh_path_join(folder, "tokenizer.json");
+    if (wh_file_exists(copy)) {
+        wh_text_add(set, "tokenizer.tokenizer_name_or_path='");
+        for (const char *c = copy; *c; c++) wh_text_add(set, *c == '\'' ? "''" : "%c", *c);
+        wh_text_add(set, "'");
+    }
+    free(copy);
+    free(folder);
+}
+
 bool wh_run_folder_config(const char *path, struct wh_config *out) {
-    static const struct wh_option_list no_sets;
+    struct wh_option_list sets = {0};
+    struct wh_text tokenizer = {0};
     char *file = config_path(path);
     if (!file) return false;
-    const bool read = wh_cli_config_load(file, &no_sets, out) == WH_OK;
+    set_tokenizer(file, &tokenizer);
+    if (tokenizer.data) sets.item[sets.count++] = tokenizer.data;
+    const bool read = wh_cli_config_load(file, &sets, out) == WH_OK;
     if (!read) wh_cli_warn("%s is not used: %s", file, wh_error()->message);
+    wh_text_fini(&tokenizer);
     free(file);
     return read;
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config/keys.h"
@@ -289,7 +290,8 @@ static bool check_model(struct check *x) {
     if (!faulty(c, WH_KEY_SEQUENCE) && c->tokens.sequence_length > c->arch.max_position)
         fault(x, WH_KEY_SEQUENCE, "%s %u is above max_position_embeddings %u; nearest legal: %u", path(WH_KEY_SEQUENCE),
               c->tokens.sequence_length, c->arch.max_position, c->arch.max_position);
-    if (strcmp(c->tokenizer.path, "bytes") == 0 && c->arch.V < 256)
+    const bool ids_given = c->data.format == WH_DATA_LLMC || c->data.format == WH_DATA_MEGATRON;
+    if (strcmp(c->tokenizer.path, "bytes") == 0 && c->arch.V < 256 && !ids_given)
         fault(x, WH_KEY_VOCAB, "vocab_size %u is below the 256 tokens of tokenizer 'bytes'; nearest legal: 256",
               c->arch.V);
     return x->faults->count == faults_before;
@@ -312,8 +314,8 @@ static void derive_decay(struct check *x) {
     if (!decay && lr->decay_steps == 0)
         fault(x, WH_KEY_LR_STYLE,
               "no steps are left for the decay: the rate is at its peak until step %" PRIu64
-              " and train_steps is %" PRIu64 "; give %s",
-              lr->decay_start, steps, path(WH_KEY_LR_DECAY));
+              " and train_steps is %" PRIu64 "; lower %s, or give %s",
+              lr->decay_start, steps, path(start ? WH_KEY_LR_START : WH_KEY_LR_WARMUP), path(WH_KEY_LR_DECAY));
 }
 
 static void check_rates(struct check *x) {
@@ -401,9 +403,53 @@ static void check_grain(struct check *x) {
     wh_grain_check(&c->grain, &c->arch, c->tokens.global_batch, c->tokens.sequence_length, x->faults);
 }
 
+/* The shortest decimal that is this float again: 1e-05, not 9.99999975e-06. */
+static double decimal(float x) {
+    char text[32];
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)x);
+        if (strtof(text, NULL) == x) break;
+    }
+    return strtod(text, NULL);
+}
+
+/* The inverse of fill_arch: the keys as they would have been written. */
+static void fill_keys(struct wh_config *c, const struct wh_model *m) {
+    c->model_config.model_type = m->family;
+    c->model_config.vocab_size = m->V, c->model_config.hidden_size = m->C, c->model_config.num_hidden_layers = m->L;
+    c->model_config.num_attention_heads = m->H, c->model_config.num_key_value_heads = m->Hkv;
+    c->model_config.head_dim = m->D, c->model_config.intermediate_size = m->F;
+    c->model_config.max_position_embeddings = m->max_position;
+    c->model_config.tie_word_embeddings = m->tied;
+    c->model_config.hidden_act = m->gated ? WH_ACT_SILU : WH_ACT_GELU_NEW;
+    c->model_config.norm_eps = decimal(m->norm_eps), c->model_config.initializer_range = decimal(m->init_std);
+    c->model_config.rope_theta = m->rope.theta, c->model_config.rope_type = m->rope.kind;
+    c->model_config.rope_factor = m->rope.factor;
+    c->model_config.rope_low_freq_factor = m->rope.low_freq_factor;
+    c->model_config.rope_high_freq_factor = m->rope.high_freq_factor;
+    c->model_config.rope_original_max_position = m->rope.original_max_position;
+    c->model_config.embd_pdrop = decimal(m->dropout_embed);
+    c->model_config.attn_pdrop = decimal(m->dropout_attention);
+    c->model_config.resid_pdrop = decimal(m->dropout_residual);
+}
+
+/* Keys that must not be written for this model: those of the rotary embedding that it does without. */
+static bool has_meaning(const struct wh_model *m, int k) {
+    const int rope_keys = m->learned_positions             ? 0
+                          : m->rope.kind == WH_ROPE_PLAIN  ? 2
+                          : m->rope.kind == WH_ROPE_LINEAR ? 3
+                                                           : 6;
+    return k < WH_KEY_ROPE_THETA || k > WH_KEY_ROPE_ORIGINAL || k - WH_KEY_ROPE_THETA < rope_keys;
+}
+
 void wh_config_set_model(struct wh_config *c, const struct wh_model *m) {
     c->arch = *m;
     c->arch_given = true;
+    if (has_sizes(c)) return; /* given twice; wh_config_check says so */
+    fill_keys(c, m);
+    for (int k = WH_KEY_MODEL_TYPE; k <= WH_KEY_DROP_RESID; k++)
+        if (has_meaning(m, k)) derived(c, (enum wh_config_key)k);
+    wh_config_reset(c, WH_KEY_MODEL_CONFIG);
 }
 
 void wh_config_check(struct wh_config *c, struct wh_faults *faults) {

@@ -163,6 +163,9 @@ void wh_config_parse(const char *text, size_t bytes, const char *file_name, cons
 /* The model is not in the run configuration: it is in the file `model.config`, or, if that is "" too, in config.json in
  * the folder `model.init_from`. The caller must read it, or add a fault. */
 bool wh_config_wants_model(const struct wh_config *c);
+
+/* Also fills model.model_config and clears model.config, so that the effective configuration stands for itself when the
+ * file it was read from is gone. */
 void wh_config_set_model(struct wh_config *c, const struct wh_model *m);
 
 /* Works out what was left out (batch arithmetic, schedule, grain, arch) and checks every rule across keys. */

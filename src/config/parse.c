@@ -168,7 +168,8 @@ static void store(struct reader *r, enum wh_config_key key, const char *written,
         if (r->is_set) wh_config_reset(c, key);
         return;
     }
-    if (wh_config_store(c, key, (const char *const *)v->texts, v->count, &why)) {
+    if (v->list && wh_config_rows[key].type != WH_TYPE_LIST) wh_text_add(&why, "takes one value, not a list");
+    if (!why.bytes && wh_config_store(c, key, (const char *const *)v->texts, v->count, &why)) {
         c->source[key] =
             (struct wh_config_source){r->is_set ? WH_SOURCE_SET : WH_SOURCE_FILE, r->is_set ? 0 : (int)v->at.line + 1};
     } else {

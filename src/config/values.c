@@ -124,10 +124,7 @@ bool wh_config_store(struct wh_config *c, enum wh_config_key key, const char *co
     uint64_t whole;
     int64_t with_sign;
     double real;
-    if (row->type != WH_TYPE_LIST && count != 1) {
-        wh_text_add(why, "takes one value, not a list");
-        return false;
-    }
+    WH_ASSERT(row->type == WH_TYPE_LIST || count == 1);
     switch (row->type) {
     case WH_TYPE_BOOL:
         return store_bool(field, texts[0], why);

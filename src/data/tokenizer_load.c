@@ -362,5 +362,11 @@ enum wh_status wh_tokenizer_open(const char *what, struct wh_tokenizer **out) {
         free(merges);
         return status;
     }
+    if (!wh_file_exists(what))
+        return WH_FAIL(
+            WH_IO,
+            "there is no tokenizer '%s'; legal: bytes, or the path of a tokenizer.json, of a vocab.json beside"
+            " its merges.txt, or of a folder with these",
+            what);
     return open_json(what, out);
 }

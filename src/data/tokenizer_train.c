@@ -344,7 +344,7 @@ enum wh_status wh_tokenizer_train(const char *const *texts, const size_t *bytes,
     struct trainer t = {0};
     struct wh_bpe_merge *merges = NULL;
     if (vocab < 257 || vocab > WH_VOCAB_MAX)
-        return WH_FAIL(WH_CONFIG,
+        return WH_FAIL(WH_USAGE,
                        "a trained vocabulary has 257 to %d entries (256 bytes and the end of text), not %" PRIu32,
                        WH_VOCAB_MAX, vocab);
     struct wh_tokenizer *k = wh_tokenizer_new();

@@ -69,11 +69,13 @@ enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out) 
 static enum wh_status open_data(struct wh_session *s) {
     const struct wh_config *c = s->config;
     const uint32_t T = c->tokens.sequence_length;
-    WH_TRY(wh_session_open_tokens(c, c->data.train.item, c->data.train.count, &s->train));
+    WH_TRY(
+        wh_while(wh_session_open_tokens(c, c->data.train.item, c->data.train.count, &s->train), "opening data.train"));
     WH_TRY(wh_sampler_init(wh_tokens_count(s->train), T, c->tokens.global_batch, c->data.seed, c->data.shuffle,
                            &s->sampler));
     if (c->data.valid.count == 0) return WH_OK;
-    WH_TRY(wh_session_open_tokens(c, c->data.valid.item, c->data.valid.count, &s->valid));
+    WH_TRY(
+        wh_while(wh_session_open_tokens(c, c->data.valid.item, c->data.valid.count, &s->valid), "opening data.valid"));
     return wh_sampler_init(wh_tokens_count(s->valid), T, 1, 0, false, &s->valid_sampler);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arch/model.h"
+#include "data/tokenizer.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/memory.h"
@@ -25,6 +26,8 @@ struct run {
     uint64_t began_ns;
     double step_seconds; /* spent in steps by this call */
     uint64_t step_tokens;
+    double recent_seconds; /* in the steps since the last line of progress */
+    uint64_t recent_steps;
     uint64_t saved_step;
 };
 
@@ -89,6 +92,19 @@ static enum wh_status write_config(const struct run *r) {
     wh_config_effective(r->config, &text);
     enum wh_status status = write_in(r, "config.yaml", &text);
     wh_text_fini(&text);
+    return status;
+}
+
+/* Generating and measuring need the tokenizer when the file it came from has moved, or from another folder. */
+static enum wh_status write_tokenizer(const struct run *r) {
+    struct wh_tokenizer *tokenizer;
+    const char *path = r->config->tokenizer.path;
+    if (strcmp(path, "bytes") == 0) return WH_OK;
+    WH_TRY(wh_tokenizer_open(path, &tokenizer));
+    char *copy = wh_path_join(r->options->out, "tokenizer.json");
+    enum wh_status status = wh_tokenizer_write(tokenizer, copy);
+    free(copy);
+    wh_tokenizer_close(tokenizer);
     return status;
 }
 
@@ -184,16 +200,39 @@ static enum wh_status start(struct run *r) {
     return wh_metrics_rewind(r->metrics, r->session.step);
 }
 
+static double step_tokens(const struct wh_config *c) {
+    return (double)c->tokens.global_batch * c->tokens.sequence_length;
+}
+
+/* Share of the multiply-add peak; 0: the peak is not known. */
+static double peak_share(const struct run *r, double tokens_per_s) {
+    const double flops = wh_model_flops_per_token(&r->config->arch, r->config->tokens.sequence_length) * tokens_per_s;
+    return r->summary.peak_gflops > 0.0 ? flops * 1e-9 / r->summary.peak_gflops : 0.0;
+}
+
+/* 1:05, 2:03:05, 1d 02:03:05 */
+static void add_duration(struct wh_text *out, double seconds) {
+    const unsigned long long s = (unsigned long long)(seconds + 0.5), hours = s / 3600;
+    if (hours >= 24) wh_text_add(out, "%llud %02llu:", hours / 24, hours % 24);
+    if (hours > 0 && hours < 24) wh_text_add(out, "%llu:", hours);
+    wh_text_add(out, hours ? "%02llu:%02llu" : "%llu:%02llu", s / 60 % 60, s % 60);
+}
+
+/* Rate and time left are of the steps since the last line: one step's time says little. */
 static void progress(struct run *r, const struct wh_metrics_step *m) {
-    const uint64_t left = r->config->tokens.train_steps - m->step;
-    const double seconds = (double)left * r->step_seconds / (double)(m->step - r->summary.first_step);
-    char text[256], share[64] = "";
-    if (r->summary.peak_gflops > 0.0)
-        snprintf(share, sizeof share, "  %4.1f%% of %.0f GFLOP/s", 100.0 * m->mfu, r->summary.peak_gflops);
-    snprintf(text, sizeof text, "step %llu/%llu  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s%s  left %d:%02d",
-             (unsigned long long)m->step, (unsigned long long)r->config->tokens.train_steps, m->result.loss,
-             m->result.grad_norm, m->result.lr, m->tokens_per_s, share, (int)seconds / 60, (int)seconds % 60);
-    emit(r, r->options->progress, text);
+    const struct wh_config *c = r->config;
+    const double seconds = r->recent_seconds / (double)r->recent_steps;
+    const double rate = step_tokens(c) / seconds, share = peak_share(r, rate);
+    struct wh_text text = {0};
+    wh_text_add(&text, "step %llu/%llu  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s", (unsigned long long)m->step,
+                (unsigned long long)c->tokens.train_steps, m->result.loss, m->result.grad_norm, m->result.lr, rate);
+    if (share > 0.0 && share <= 1.0) /* above 1: others had the processors while the peak was measured */
+        wh_text_add(&text, "  %4.1f%% of %.0f GFLOP/s", 100.0 * share, r->summary.peak_gflops);
+    wh_text_add(&text, "  left ");
+    add_duration(&text, (double)(c->tokens.train_steps - m->step) * seconds);
+    emit(r, r->options->progress, text.data);
+    wh_text_fini(&text);
+    r->recent_seconds = 0.0, r->recent_steps = 0;
 }
 
 static enum wh_status validate(struct run *r) {
@@ -215,20 +254,23 @@ static enum wh_status one_step(struct run *r) {
     const uint64_t began = wh_clock_ns();
     WH_TRY(wh_session_step(&r->session, &m.result));
     const double seconds = (double)(wh_clock_ns() - began) * 1e-9;
-    const double tokens = (double)c->tokens.global_batch * c->tokens.sequence_length;
-    const double flops = wh_model_flops_per_token(&c->arch, c->tokens.sequence_length) * tokens / seconds;
+    const double tokens = step_tokens(c);
     m.step = r->session.step, m.tokens = r->session.tokens, m.step_ms = 1e3 * seconds;
     m.tokens_per_s = tokens / seconds;
-    m.mfu = r->summary.peak_gflops > 0.0 ? flops * 1e-9 / r->summary.peak_gflops : 0.0;
+    m.mfu = peak_share(r, m.tokens_per_s);
     if (m.step == r->summary.first_step + 1)
         r->session.net.times = (struct wh_times){0}; /* first touch of memory */
     else
         r->summary.timed_seconds += seconds, r->summary.timed_steps++;
     r->step_seconds += seconds;
     r->step_tokens += (uint64_t)tokens;
+    r->recent_seconds += seconds, r->recent_steps++;
     r->summary.loss = m.result.loss;
     WH_TRY(wh_metrics_step(r->metrics, &m));
-    if (every(m.step, c->logging.interval) || m.step == c->tokens.train_steps) progress(r, &m);
+    if (every(m.step, c->logging.interval) || m.step == c->tokens.train_steps)
+        progress(r, &m);
+    else if (m.step == r->summary.first_step + 1)
+        r->recent_seconds = 0.0, r->recent_steps = 0;
     return WH_OK;
 }
 
@@ -253,10 +295,11 @@ static enum wh_status loop(struct run *r) {
 static void describe(struct run *r) {
     const struct wh_config *c = r->config;
     const struct wh_net *net = &r->session.net;
-    say(r, "%s, %zu parameters, %s; batch %u x %u tokens in %u micro-batches of %u; %d threads, %s kernels",
+    say(r, "%s, %zu parameters, %s; batch %u x %u tokens in %u micro-batch%s of %u; %d thread%s, %s kernels",
         wh_family_name(c->arch.family), r->session.params.elems, wh_dtype_name(net->shape.dtype),
-        c->tokens.global_batch, c->tokens.sequence_length, c->tokens.accumulation, c->tokens.micro_batch,
-        net->shape.threads, net->vec->name);
+        c->tokens.global_batch, c->tokens.sequence_length, c->tokens.accumulation,
+        c->tokens.accumulation == 1 ? "" : "es", c->tokens.micro_batch, net->shape.threads,
+        net->shape.threads == 1 ? "" : "s", net->vec->name);
     say(r, "grain: tensor %u, data %u, sequence %u; memory %.1f MiB; %llu sequences of text, %llu steps per epoch",
         c->grain.tensor, c->grain.data, c->grain.sequence, (double)net->memory_bytes / 0x1p20,
         (unsigned long long)r->session.sampler.sequences, (unsigned long long)r->session.sampler.steps_per_epoch);
@@ -271,6 +314,7 @@ static enum wh_status open_run(struct run *r) {
     WH_TRY(start(r));
     WH_TRY(wh_ckpt_check_space(r->options->out, wh_ckpt_bytes(&r->session.params, true)));
     WH_TRY(write_config(r));
+    WH_TRY(write_tokenizer(r));
     describe(r);
     r->summary.first_step = r->session.step;
     if (r->session.step >= c->tokens.train_steps) {
@@ -290,9 +334,7 @@ static void finish(struct run *r) {
     s->times = r->session.net.times;
     if (r->step_seconds <= 0.0) return;
     s->tokens_per_s = (double)r->step_tokens / r->step_seconds;
-    if (s->peak_gflops > 0.0)
-        s->mfu = wh_model_flops_per_token(&r->config->arch, r->config->tokens.sequence_length) * s->tokens_per_s *
-                 1e-9 / s->peak_gflops;
+    s->mfu = peak_share(r, s->tokens_per_s);
 }
 
 enum wh_status wh_train_run(const struct wh_config *config, const struct wh_train_options *options,

@@ -2,6 +2,7 @@
  *
  *     RUN/lock             held while the run lives: one run per folder
  *     RUN/config.yaml      the effective configuration, each value with its source
+ *     RUN/tokenizer.json   the tokenizer of the run, unless that is `bytes`
  *     RUN/metrics.jsonl    one line per step (docs/formats/metrics.md)
  *     RUN/checkpoints/     ckpt/checkpoint.h
  *     RUN/memory.json      the memory ledger: predicted and measured bytes of each row

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A wrong configuration is refused before anything is made: all faults at once, each at its line, with what would be legal
-# (CASES B04, B19, B21), and exit codes that a scheduler can act on.
+# (cases B04, B19, B21), and exit codes that a scheduler can act on.
 . test/e2e/lib/train.sh
 absent() { [ ! -e "$tmp/$1" ]; report $? "nothing was made in $1"; }
 line_of() { grep -n "$1" "$tmp/run.yaml" | head -n 1 | cut -d : -f 1; }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The same tokens give the same run, whatever file they come from: raw text, llm.c .bin, Megatron .bin/.idx, several files;
-# with bytes and with a trained tokenizer. Evaluation does not depend on how many sequences go at once (CASES B05).
+# with bytes and with a trained tokenizer. Evaluation does not depend on how many sequences go at once (case B05).
 . test/e2e/lib/train.sh
 set -- --set tokens.train_steps=6
 head -c 3000 "$tmp/text.txt" >"$tmp/a.txt"

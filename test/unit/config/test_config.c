@@ -161,6 +161,8 @@ static void broken_syntax(void **state) {
 static void odd_values(void **state) {
     (void)state;
     expect_faults(small, "seed=[1,2]", "--set seed=[1,2]: seed takes one value, not a list");
+    expect_faults(small, "tokens.train_steps=[3]",
+                  "--set tokens.train_steps=[3]: tokens.train_steps takes one value, not a list");
     expect_faults(small, "data.shuffle=yes", "--set data.shuffle=yes: data.shuffle: 'yes' is not true or false");
     expect_faults(small, "data.train=[a,[b]]", "--set data.train=[a,[b]]: a list of plain values is wanted here");
     expect_faults(small, "data.train=[]", "--set: data.train is missing: training files");
@@ -309,7 +311,8 @@ static void schedule(void **state) {
         "--set: optimizer.learning_rate_scheduler.min_decay_lr 1 is above learning_rate 0.0003; nearest legal: "
         "0.0003\n"
         "--set: no steps are left for the decay: the rate is at its peak until step 30 and train_steps is 20; "
-        "give optimizer.learning_rate_scheduler.lr_decay_steps");
+        "lower optimizer.learning_rate_scheduler.lr_warmup_steps, or give "
+        "optimizer.learning_rate_scheduler.lr_decay_steps");
     expect_faults(small, "min_lr=1e-5",
                   "--set: optimizer.learning_rate_scheduler.min_decay_lr has no meaning with lr_decay_style constant; "
                   "choose linear, cosine or wsd, or leave it out");
@@ -417,24 +420,60 @@ static void model_from_outside(void **state) {
     wh_config_free(&c);
 }
 
-static void read_back(const char *text, const char *sets) {
-    struct wh_config first, second;
+/* The effective configuration of `first`, read, is `first`; frees it. */
+static void reads_back(struct wh_config *first) {
+    struct wh_config second;
     struct wh_text effective = {0};
-    load_good(text, sets, &first);
-    wh_config_effective(&first, &effective);
+    wh_config_effective(first, &effective);
     load_good(effective.data, "", &second);
     for (int k = 0; k < WH_KEY_COUNT; k++) {
         struct wh_text a = {0}, b = {0};
-        wh_config_value(&first, (enum wh_config_key)k, &a);
+        wh_config_value(first, (enum wh_config_key)k, &a);
         wh_config_value(&second, (enum wh_config_key)k, &b);
         assert_string_equal(a.data, b.data);
         wh_text_fini(&a);
         wh_text_fini(&b);
     }
-    assert_memory_equal(&first.arch, &second.arch, sizeof first.arch);
+    assert_memory_equal(&first->arch, &second.arch, sizeof first->arch);
     wh_text_fini(&effective);
-    wh_config_free(&first);
+    wh_config_free(first);
     wh_config_free(&second);
+}
+
+static void read_back(const char *text, const char *sets) {
+    struct wh_config first;
+    load_good(text, sets, &first);
+    reads_back(&first);
+}
+
+/* With the model from a file: the effective configuration doesn't need that file. */
+static void read_back_model(const struct wh_model *m) {
+    static const char text[] =
+        "model: {config: gone.json}\ndata: {train: a}\ntokenizer: {tokenizer_name_or_path: t.json}\n"
+        "tokens: {global_batch_size: 6, sequence_length: 32, train_steps: 1}\n";
+    struct wh_faults f = {0};
+    struct wh_config first;
+    wh_config_parse(text, strlen(text), "run.yaml", NULL, 0, &first, &f);
+    wh_config_set_model(&first, m);
+    wh_config_check(&first, &f);
+    assert_int_equal(f.count, 0);
+    reads_back(&first);
+}
+
+static void model_from_outside_reads_back(void **state) {
+    (void)state;
+    static const enum wh_family families[] = {WH_GPT2, WH_LLAMA, WH_QWEN2};
+    static const struct wh_rope ropes[] = {{.theta = 1e6},
+                                           {.theta = 10000.0, .kind = WH_ROPE_LINEAR, .factor = 4.0},
+                                           {500000.0, WH_ROPE_LLAMA3, 8.0, 1.0, 4.0, 8192}};
+    for (int i = 0; i < 9; i++) {
+        struct wh_model m;
+        wh_model_defaults(families[i / 3], &m);
+        m.V = 300, m.C = 16, m.L = 1, m.H = m.Hkv = 2, m.D = 8, m.F = 64, m.max_position = 64;
+        m.norm_eps = 3e-6f, m.init_std = 0.0123456789f, m.dropout_embed = 0.1f, m.tied = i % 2;
+        if (!m.learned_positions) m.rope = ropes[i % 3];
+        read_back_model(&m);
+    }
 }
 
 static void effective_reads_back(void **state) {
@@ -492,6 +531,7 @@ int main(void) {
         cmocka_unit_test(other_programs),
         cmocka_unit_test(model_from_outside),
         cmocka_unit_test(effective_reads_back),
+        cmocka_unit_test(model_from_outside_reads_back),
         cmocka_unit_test(texts_are_quoted),
         cmocka_unit_test(sources),
     };
