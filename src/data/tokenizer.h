@@ -62,7 +62,7 @@ enum wh_status wh_tokenizer_decode_text(const struct wh_tokenizer *t, const uint
 
 /* A tokenizer learned from text with GPT-2's split: ids 0..255 are the bytes, then `vocab` - 257 merges, the most
  * frequent pair first (the smaller pair of ids if equal), last <|endoftext|>. Fewer entries come out if no pair occurs
- * twice any more: see wh_tokenizer_vocab. `texts` are encoded apart. Errors: CONFIG for vocab below 257 or beyond
+ * twice any more: see wh_tokenizer_vocab. `texts` are encoded apart. Errors: USAGE for vocab below 257 or beyond
  * WH_VOCAB_MAX; DATA as encode; NOMEM. About a second for 5 MB and 4096 entries. */
 enum wh_status wh_tokenizer_train(const char *const *texts, const size_t *bytes, size_t count, uint32_t vocab,
                                   struct wh_tokenizer **out);

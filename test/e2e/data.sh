@@ -34,7 +34,7 @@ same as.text tokens "a learnt tokenizer"
 [ "$(numbers as.text)" != "$(numbers text)" ]
 report $? "its tokens are not bytes"
 ends 1 train none "$@" --set tokenizer.tokenizer_name_or_path="$tmp/no.json"
-says "$tmp/no.json: No such file or directory"
+says "there is no tokenizer '$tmp/no.json'"
 ends 1 train small "$@" --set model.model_config.vocab_size=280
 says "$tmp/text.txt"
 says "280"

@@ -398,7 +398,7 @@ static void test_train_by_hand(void **state) {
     assert_int_equal(wh_tokenizer_train(texts, bytes, 1, 5000, &t), WH_OK); /* ends when nothing repeats */
     assert_true(wh_tokenizer_vocab(t) < 290);
     wh_tokenizer_close(t);
-    assert_int_equal(wh_tokenizer_train(texts, bytes, 1, 256, &t), WH_CONFIG);
+    assert_int_equal(wh_tokenizer_train(texts, bytes, 1, 256, &t), WH_USAGE);
     const char *broken[] = {"\xff"};
     const size_t one[] = {1};
     assert_int_equal(wh_tokenizer_train(broken, one, 1, 300, &t), WH_DATA);
