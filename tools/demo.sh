@@ -2,7 +2,7 @@
 # `make demo`: trains a small model for about two minutes on the King James Bible, or on the file given, then shows the
 # loss on text that it never saw and lets it write.
 #
-#   tools/demo.sh [TEXT_FILE]
+#   tools/demo.sh [TEXT_FILE]        DEMO_OPTIONS: more options of `wanhe train`
 set -eu
 config=examples/kjv-llama.yaml out=runs/demo prompt="And the LORD said unto"
 set_data=
@@ -17,8 +17,8 @@ if [ $# -gt 0 ]; then
     prompt=$(tail -c 200 "$1" | head -c 60 | iconv -f utf-8 -t utf-8 -c) # -c: without half characters at its ends
 fi
 rm -rf "$out"
-# shellcheck disable=SC2086  # a list of words without spaces in them
-./wanhe train "$config" --out "$out" $set_data
+# shellcheck disable=SC2086  # lists of words without spaces in them
+./wanhe train "$config" --out "$out" $set_data ${DEMO_OPTIONS:-}
 echo
 echo "== loss on the validation text"
 ./wanhe eval "$out"

@@ -1,6 +1,6 @@
 /* The project's GEMM beside OpenBLAS and oneDNN on training shapes. CSV on stdout, medians as lines that begin with #.
  *
- *     bench_gemm [--quick] [--threads N] [--kernel NAME] [--only TEXT] [--ms N] [--list-peak]
+ *     bench_gemm [--quick] [--threads N] [--kernel NAME] [--only TEXT] [--ms N]
  *
  *   --quick      a dozen shapes, under a minute
  *   --threads N  only N threads (default: 1, then 2)

@@ -31,7 +31,7 @@ static int line_of(const struct reader *r, const char *key) {
 
 #define FAULT(r, key, ...) wh_faults_add(&(r)->faults, (r)->file, line_of((r), (key)), __VA_ARGS__)
 
-/* null is the same as absent (CASES B53). */
+/* null is the same as absent (case B53). */
 static const json_t *get(struct reader *r, const char *key) {
     json_object_set_new(r->used, key, json_true());
     const json_t *value = json_object_get(r->json, key);
@@ -321,6 +321,10 @@ static void read_ours(struct reader *r, const json_t *ours, struct wh_hf_config 
             *parts[i] = (uint32_t)part;
     }
     wh_model_fields_read(json_object_get(ours, "model"), r->file, &out->model, &r->faults);
+    const struct wh_model *m = &out->model;
+    if (m->V > SIZE_LIMIT || m->C > SIZE_LIMIT || m->F > SIZE_LIMIT || m->L > COUNT_LIMIT || m->H > COUNT_LIMIT ||
+        m->Hkv > COUNT_LIMIT || m->D > COUNT_LIMIT || m->max_position > POSITION_LIMIT)
+        FAULT(r, "model", "wanhe.model: a size is beyond what is computed here");
 }
 
 static void read_family(struct reader *r, struct wh_hf_config *out) {

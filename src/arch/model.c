@@ -22,6 +22,14 @@ static void check_positive(uint32_t n, const char *what, struct wh_faults *fault
     if (n == 0) wh_faults_add(faults, NULL, 0, "model: %s must be at least 1", what);
 }
 
+/* Rows of activations are counted in 32 bits, with up to three such widths side by side. */
+static void check_width(uint64_t n, const char *what, struct wh_faults *faults) {
+    const uint64_t most = 1u << 24;
+    if (n > most)
+        wh_faults_add(faults, NULL, 0, "model: %s %llu is more than %llu", what, (unsigned long long)n,
+                      (unsigned long long)most);
+}
+
 static void check_dropout(float p, const char *what, struct wh_faults *faults) {
     if (!(p >= 0.0f && p < 1.0f)) wh_faults_add(faults, NULL, 0, "model: %s %g is not in [0, 1)", what, (double)p);
 }
@@ -42,6 +50,9 @@ void wh_model_check(const struct wh_model *m, struct wh_faults *faults) {
                       m->H, m->Hkv);
     if (!m->learned_positions && m->D % 2)
         wh_faults_add(faults, NULL, 0, "model: head_dim %u must be even for rotary embedding", m->D);
+    check_width((uint64_t)m->H * m->D, "attention width (num_attention_heads * head_dim)", faults);
+    check_width(m->C, "hidden_size", faults);
+    check_width(m->F, "intermediate_size", faults);
     if (m->gated && m->linear_bias)
         wh_faults_add(faults, NULL, 0, "model: biases in a gated feed-forward (mlp_bias) are not supported");
     if (!(m->norm_eps > 0.0f)) wh_faults_add(faults, NULL, 0, "model: norm epsilon must be above 0");

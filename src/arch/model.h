@@ -53,7 +53,7 @@ void wh_model_check(const struct wh_model *m, struct wh_faults *faults);
 double wh_rope_inverse_frequency(const struct wh_rope *rope, uint32_t D, uint32_t i);
 
 /* FLOPs of training one token (forward and backward, no recompute): 6 per matrix weight that multiplies it (head
- * included once, embedding look-ups not) plus 12·L·H·D·T for the full attention square. CASES B84. */
+ * included once, embedding look-ups not) plus 12·L·H·D·T for the full attention square. Case B84. */
 double wh_model_flops_per_token(const struct wh_model *m, uint32_t T);
 
 #endif

@@ -84,7 +84,7 @@ static void missing(const char *folder, const struct wh_hf_source *s, const stru
         wh_faults_add(faults, folder, 0, "tensor %s, which the model needs, is missing", t->name);
 }
 
-/* Tied, and the file has the head too: fine if it is the same matrix (CASES B55, B77). */
+/* Tied, and the file has the head too: fine if it is the same matrix (cases B55, B77). */
 static void check_second_copy(const struct wh_hf_source *s, const struct wh_hf_tensor *embedding,
                               struct wh_faults *faults, struct wh_text *notes) {
     struct wh_hf_entry *head = wh_hf_source_find(s, "lm_head.weight"), *e = find_entry(s, embedding);

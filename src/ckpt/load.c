@@ -223,7 +223,7 @@ enum wh_status wh_ckpt_read(const char *folder, struct wh_ckpt_info *out) {
     return status;
 }
 
-/* Which save a part belongs to is asked before its hash, so that a mixed folder is called by its name (CASES B44). */
+/* Which save a part belongs to is asked before its hash, so that a mixed folder is called by its name (case B44). */
 static enum wh_status verify_part(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
                                   const struct wh_ckpt_file *entry) {
     const char *id = wh_safetensors_metadata(&f->header, "save_id"),

@@ -18,7 +18,7 @@ static void add_state(const struct wh_ckpt_state *s, struct wh_text *out) {
                 (unsigned long long)s->seed);
 }
 
-/* The save id names what was saved, not when: a hash of config and state. Every part carries it (CASES B44). */
+/* The save id names what was saved, not when: a hash of config and state. Every part carries it (case B44). */
 static void save_id(const struct wh_text *config, const struct wh_text *state, char out[WH_CKPT_ID_BYTES]) {
     uint64_t h = XXH3_64bits_withSeed(state->data, state->bytes, XXH3_64bits(config->data, config->bytes));
     snprintf(out, WH_CKPT_ID_BYTES, "%016llx", (unsigned long long)h);
@@ -60,6 +60,19 @@ static enum wh_status stream(struct wh_safetensors_writer *w, const struct wh_pa
     return WH_OK;
 }
 
+/* Into the manifest: a file that was written and its tensors. */
+static void record(struct wh_ckpt_manifest *m, const char *name, uint64_t bytes, uint64_t xxh3,
+                   const struct wh_params *p, const uint64_t *tensor_xxh3) {
+    for (size_t i = 0; i < p->count; i++) {
+        struct wh_ckpt_tensor *t = &m->tensors[m->tensor_count++];
+        *t = (struct wh_ckpt_tensor){.file = m->file_count, .xxh3 = tensor_xxh3[i]};
+        memcpy(t->name, p->list[i].name, sizeof t->name);
+    }
+    struct wh_ckpt_file *f = add_file(m, name);
+    f->bytes = bytes;
+    f->xxh3 = xxh3;
+}
+
 /* One class of state: NAME.safetensors with all tensors of the table in its order. */
 static enum wh_status write_class(const char *folder, const char *name, const struct wh_params *p, const float *values,
                                   struct wh_ckpt_manifest *m) {
@@ -69,8 +82,8 @@ static enum wh_status write_class(const char *folder, const char *name, const st
     const struct wh_safetensors_pair metadata[] = {
         {"format", "wanhe-checkpoint"}, {"content", name}, {"step", step}, {"save_id", m->save_id}};
     struct wh_safetensors_tensor *list = describe(p);
-    uint64_t *hashes = calloc(p->count, sizeof *hashes), bytes_xxh3 = 0;
-    size_t bytes = 0;
+    uint64_t *hashes = calloc(p->count, sizeof *hashes), xxh3;
+    size_t bytes;
     struct wh_safetensors_writer w;
     WH_ASSERT(hashes != NULL);
     char *path = wh_path_join(folder, file);
@@ -78,20 +91,11 @@ static enum wh_status write_class(const char *folder, const char *name, const st
     if (status == WH_OK) {
         status = stream(&w, p, values);
         if (status == WH_OK)
-            status = wh_safetensors_commit(&w, &bytes, &bytes_xxh3);
+            status = wh_safetensors_commit(&w, &bytes, &xxh3);
         else
             wh_safetensors_abandon(&w);
     }
-    if (status == WH_OK) {
-        for (size_t i = 0; i < p->count; i++) {
-            struct wh_ckpt_tensor *t = &m->tensors[m->tensor_count++];
-            *t = (struct wh_ckpt_tensor){.file = m->file_count, .xxh3 = hashes[i]};
-            memcpy(t->name, p->list[i].name, sizeof t->name);
-        }
-        struct wh_ckpt_file *f = add_file(m, file);
-        f->bytes = bytes;
-        f->xxh3 = bytes_xxh3;
-    }
+    if (status == WH_OK) record(m, file, bytes, xxh3, p, hashes);
     free(path);
     free(hashes);
     free(list);
@@ -204,10 +208,10 @@ enum wh_status wh_ckpt_save(const char *run, const struct wh_ckpt_view *view, ui
                             struct wh_text *remarks) {
     char *folder = wh_path_join(run, "checkpoints");
     enum wh_status status = wh_dir_create(folder);
-    if (status == WH_OK) status = wh_ckpt_clean(folder, remarks);
+    if (status == WH_OK) wh_ckpt_clean(folder, remarks);
     if (status == WH_OK) status = publish(folder, view);
     if (status == WH_OK) status = write_latest(folder, view->state.step);
-    if (status == WH_OK) status = wh_ckpt_retain(folder, view->state.step, keep_last, remarks);
+    if (status == WH_OK) wh_ckpt_retain(folder, view->state.step, keep_last, remarks);
     free(folder);
     return status;
 }

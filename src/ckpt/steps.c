@@ -58,21 +58,25 @@ static bool ends_with(const char *s, const char *end) {
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-enum wh_status wh_ckpt_clean(const char *folder, struct wh_text *remarks) {
+static void remove_folder(const char *path, const char *why, struct wh_text *remarks) {
+    if (wh_dir_remove(path) == WH_OK)
+        wh_ckpt_remark(remarks, "removed %s: %s", path, why);
+    else
+        wh_ckpt_remark(remarks, "could not remove %s: %s", path, wh_error()->message);
+}
+
+void wh_ckpt_clean(const char *folder, struct wh_text *remarks) {
     char **names;
     size_t count;
-    enum wh_status status = WH_OK;
-    WH_TRY(wh_dir_list(folder, &names, &count));
-    for (size_t i = 0; i < count && status == WH_OK; i++) {
+    if (wh_dir_list(folder, &names, &count) != WH_OK) return;
+    for (size_t i = 0; i < count; i++) {
         if (strncmp(names[i], "step-", 5) != 0 || !(ends_with(names[i], ".part") || ends_with(names[i], ".replaced")))
             continue;
         char *path = wh_path_join(folder, names[i]);
-        status = wh_dir_remove(path);
-        if (status == WH_OK) wh_ckpt_remark(remarks, "removed %s, left by a save that was interrupted", path);
+        remove_folder(path, "left by a save that was interrupted", remarks);
         free(path);
     }
     wh_dir_list_free(names, count);
-    return status;
 }
 
 enum wh_status wh_ckpt_step_check(const char *folder, uint64_t step) {
@@ -88,39 +92,33 @@ enum wh_status wh_ckpt_step_check(const char *folder, uint64_t step) {
     return status;
 }
 
-static enum wh_status set_aside(const char *folder, uint64_t step, struct wh_text *remarks) {
-    char *path = wh_ckpt_step_path(folder, step), *aside = wh_path_suffix(path, ".ahead");
-    enum wh_status status = WH_OK;
-    if (wh_dir_exists(aside)) status = wh_dir_remove(aside);
+static void set_aside(const char *path, struct wh_text *remarks) {
+    char *aside = wh_path_suffix(path, ".ahead");
+    enum wh_status status = wh_dir_exists(aside) ? wh_dir_remove(aside) : WH_OK;
     if (status == WH_OK) status = wh_file_rename(path, aside);
     if (status == WH_OK)
         wh_ckpt_remark(remarks, "renamed %s to %s: it is of a later step than the one just saved", path, aside);
+    else
+        wh_ckpt_remark(remarks, "could not rename %s: %s", path, wh_error()->message);
     free(aside);
-    free(path);
-    return status;
 }
 
-static enum wh_status remove_step(const char *folder, uint64_t step) {
-    char *path = wh_ckpt_step_path(folder, step);
-    enum wh_status status = wh_dir_remove(path);
-    free(path);
-    return status;
-}
-
-enum wh_status wh_ckpt_retain(const char *folder, uint64_t step, uint32_t keep_last, struct wh_text *remarks) {
+void wh_ckpt_retain(const char *folder, uint64_t step, uint32_t keep_last, struct wh_text *remarks) {
     uint64_t *steps;
     size_t count, complete = 0;
-    enum wh_status status = WH_OK;
-    WH_TRY(wh_ckpt_steps(folder, &steps, &count));
-    for (size_t i = count; i-- > 0 && status == WH_OK;) {
-        bool old = keep_last && complete >= keep_last;
-        if (steps[i] > step)
-            status = set_aside(folder, steps[i], remarks);
-        else if (old)
-            status = remove_step(folder, steps[i]);
+    if (wh_ckpt_steps(folder, &steps, &count) != WH_OK) return;
+    for (size_t i = count; i-- > 0;) {
+        char *path = wh_ckpt_step_path(folder, steps[i]);
+        bool whole = steps[i] == step || wh_ckpt_step_check(folder, steps[i]) != WH_DAMAGED;
+        if (steps[i] > step && whole)
+            set_aside(path, remarks);
+        else if (steps[i] > step)
+            remove_folder(path, "it is incomplete", remarks);
+        else if (keep_last && complete >= keep_last)
+            remove_folder(path, "newer ones are kept", remarks);
         else
-            complete += steps[i] == step || wh_ckpt_step_check(folder, steps[i]) == WH_OK;
+            complete += whole;
+        free(path);
     }
     free(steps);
-    return status;
 }

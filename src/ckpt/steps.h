@@ -13,12 +13,13 @@ enum wh_status wh_ckpt_steps(const char *folder, uint64_t **steps, size_t *count
 /* Is the folder of `step` a complete checkpoint of that step? */
 enum wh_status wh_ckpt_step_check(const char *folder, uint64_t step);
 
-/* Removes what a crash left behind (step-*.part, step-*.replaced). */
-enum wh_status wh_ckpt_clean(const char *folder, struct wh_text *remarks);
+/* Removes what a crash left behind (step-*.part, step-*.replaced). What can't be removed is remarked, here and below: a
+ * checkpoint that was saved is no failure because an old one stays. */
+void wh_ckpt_clean(const char *folder, struct wh_text *remarks);
 
-/* After `step` was saved: sets complete later ones aside, then removes all folders older than the newest `keep_last`
- * complete ones up to `step` (0: none). */
-enum wh_status wh_ckpt_retain(const char *folder, uint64_t step, uint32_t keep_last, struct wh_text *remarks);
+/* After `step` was saved: renames complete later ones to step-N.ahead and removes incomplete ones, then removes all
+ * folders older than the newest `keep_last` complete ones up to `step` (0: none). */
+void wh_ckpt_retain(const char *folder, uint64_t step, uint32_t keep_last, struct wh_text *remarks);
 
 /* Adds a line if the caller wants remarks. */
 void wh_ckpt_remark(struct wh_text *remarks, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -19,12 +19,6 @@ static struct {
 bool wh_cli_json(void) { return speech.options.json; }
 bool wh_cli_quiet(void) { return speech.options.quiet; }
 
-enum wh_status wh_cli_at_most(const char *name, uint64_t value, uint64_t most) {
-    if (value <= most) return WH_OK;
-    return WH_FAIL(WH_USAGE, "--%s %llu is too large; the most is %llu", name, (unsigned long long)value,
-                   (unsigned long long)most);
-}
-
 static bool is_set(const char *variable) {
     const char *value = getenv(variable);
     return value && *value;
@@ -111,6 +105,12 @@ int wh_cli_end(enum wh_status status) {
     fflush(stdout);
     print_error_text(wh_error());
     return wh_status_exit_code(status);
+}
+
+enum wh_status wh_cli_range(const char *option, uint64_t value, uint64_t lowest, uint64_t highest) {
+    if (value >= lowest && value <= highest) return WH_OK;
+    return WH_FAIL(WH_USAGE, "%s %llu: legal: %llu to %llu", option, (unsigned long long)value,
+                   (unsigned long long)lowest, (unsigned long long)highest);
 }
 
 static enum wh_status check_color(const char *color) {

@@ -56,6 +56,9 @@ int wh_cmd_version(int argc, char **argv);
 bool wh_cli_begin(const char *name, const char *purpose, const struct wh_option *options, int argc, char **argv,
                   void *args, const struct wh_cli_common *common, int *exit_code);
 
+/* USAGE if the value of `option` ("--threads") is out of range: before it goes into something narrower. */
+enum wh_status wh_cli_range(const char *option, uint64_t value, uint64_t lowest, uint64_t highest);
+
 /* Exit code of `status`; prints the error record if it is not OK: "wanhe NAME: MEANING: message" and its "while"
  * frames on stderr, and with --json also {"schema": "wanhe.error/1", ...} on stdout. A failed write to stdout is an
  * error too. */
@@ -69,11 +72,6 @@ void wh_cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 bool wh_cli_json(void);  /* --json was given */
 bool wh_cli_quiet(void); /* --quiet was given */
-
-enum { WH_CLI_THREADS_MAX = 4096 }; /* as the key `threads` */
-
-/* USAGE if the value of --NAME is above `most`. */
-enum wh_status wh_cli_at_most(const char *name, uint64_t value, uint64_t most);
 /* Colours are wanted on stdout (fd 1) or stderr (fd 2): --color, NO_COLOR, CLICOLOR_FORCE, TERM, else a terminal. */
 bool wh_cli_color(int fd);
 

@@ -92,10 +92,9 @@ static enum wh_status evaluate(const struct args *a, const struct inputs *in) {
 static enum wh_status eval(struct args *a) {
     struct wh_config c = {0};
     struct inputs in = {.paths = a->data.item, .count = a->data.count};
-    if (a->micro_batch == 0 || a->micro_batch > 65536)
-        return WH_FAIL(WH_USAGE, "--micro-batch must be from 1 to 65536");
-    WH_TRY(wh_cli_at_most("threads", a->threads, WH_CLI_THREADS_MAX));
-    WH_TRY(wh_cli_at_most("sequence-length", a->sequence_length, UINT32_MAX));
+    WH_TRY(wh_cli_range("--micro-batch", a->micro_batch, 1, 65536));
+    WH_TRY(wh_cli_range("--sequence-length", a->sequence_length, 0, 1 << 24));
+    WH_TRY(wh_cli_range("--threads", a->threads, 0, 4096));
     const bool known = wh_run_folder_config(a->model, &c);
     if (known) {
         if (in.count == 0) in.paths = c.data.valid.item, in.count = c.data.valid.count;

@@ -70,7 +70,7 @@ static enum wh_status generate(struct args *a) {
     struct wh_open_model m;
     struct wh_tokenizer *tokenizer;
     struct wh_text remarks = {0};
-    WH_TRY(wh_cli_at_most("threads", a->threads, WH_CLI_THREADS_MAX));
+    WH_TRY(wh_cli_range("--threads", a->threads, 0, 4096));
     char *name = wh_run_folder_tokenizer(a->model, a->tokenizer);
     const struct wh_open_how how = {.step = a->step, .micro_batch = 1, .threads = (int)a->threads};
     enum wh_status status = wh_tokenizer_open(name, &tokenizer);

@@ -8,19 +8,6 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-/* The file that describes the model: model.config, or that of the checkpoint model.init_from. malloc'd. */
-static enum wh_status find_model(const struct wh_config *c, char **path) {
-    char *folder;
-    if (*c->model.config) {
-        *path = strdup(c->model.config);
-        return WH_OK;
-    }
-    WH_TRY(wh_ckpt_find(c->model.init_from, WH_CKPT_LATEST, &folder, NULL));
-    *path = wh_path_join(folder, "config.json");
-    free(folder);
-    return WH_OK;
-}
-
 static enum wh_status read_hf(const char *path, struct wh_hf_config *out) {
     char *text;
     size_t bytes;
@@ -30,12 +17,23 @@ static enum wh_status read_hf(const char *path, struct wh_hf_config *out) {
     return status;
 }
 
+/* The path of the config.json that names the model; malloc'd. */
+static enum wh_status model_path(const struct wh_config *c, char **out) {
+    char *checkpoint;
+    if (*c->model.config) {
+        *out = strdup(c->model.config);
+        return WH_OK;
+    }
+    WH_TRY(wh_ckpt_find(c->model.init_from, WH_CKPT_LATEST, &checkpoint, NULL));
+    *out = wh_path_join(checkpoint, "config.json");
+    free(checkpoint);
+    return WH_OK;
+}
+
 static void read_model(struct wh_config *c, struct wh_faults *faults) {
     struct wh_hf_config hf;
     char *path = NULL;
-    enum wh_status status = find_model(c, &path);
-    if (status == WH_OK) status = read_hf(path, &hf);
-    if (status == WH_OK)
+    if (model_path(c, &path) == WH_OK && read_hf(path, &hf) == WH_OK)
         wh_config_set_model(c, &hf.model);
     else
         wh_faults_add(faults, NULL, 0, "%s", wh_error()->message);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "os/threads.h"
 
 static int cmd_help(int argc, char **argv);
 
@@ -60,6 +61,7 @@ static int cmd_help(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    wh_threads_prepare(argv);
     if (argc < 2) {
         print_commands(stderr);
         return wh_status_exit_code(WH_USAGE);

@@ -59,7 +59,7 @@ static void check_ranks(struct check *x) {
 
 /* --- batch: global = micro * accumulation * dp --- */
 
-/* CASES B19: never truncated; shows all factors, the remainder and the nearest legal sizes. */
+/* Case B19: never truncated; shows all factors, the remainder and the nearest legal sizes. */
 static void work_out_factor(struct check *x, enum wh_config_key left_out, uint32_t *result, enum wh_config_key other,
                             uint32_t factor) {
     struct wh_config *c = x->c;
@@ -284,6 +284,9 @@ static bool check_model(struct check *x) {
     }
     if (!c->arch_given && !model_from_keys(x)) return false;
     wh_model_check(&c->arch, x->faults);
+    if (!faulty(c, WH_KEY_SEQUENCE) && (uint64_t)c->tokens.global_batch * c->tokens.sequence_length > INT32_MAX)
+        fault(x, WH_KEY_SEQUENCE, "%s %u * %s %u is more than %d tokens a step", path(WH_KEY_GLOBAL_BATCH),
+              c->tokens.global_batch, path(WH_KEY_SEQUENCE), c->tokens.sequence_length, INT32_MAX);
     if (!faulty(c, WH_KEY_SEQUENCE) && c->tokens.sequence_length > c->arch.max_position)
         fault(x, WH_KEY_SEQUENCE, "%s %u is above max_position_embeddings %u; nearest legal: %u", path(WH_KEY_SEQUENCE),
               c->tokens.sequence_length, c->arch.max_position, c->arch.max_position);
@@ -375,7 +378,7 @@ static void check_numbers(struct check *x) {
         fault(x, WH_KEY_GRAD_FP32, "%s: gradients are always summed in float32; write true or leave it out",
               path(WH_KEY_GRAD_FP32));
     if (*c->checkpoints.path)
-        fault(x, WH_KEY_CKPT_PATH, "%s: checkpoints lie in the run's folder, which --out names; leave it out",
+        fault(x, WH_KEY_CKPT_PATH, "%s: checkpoints lie in the run folder (--out), in checkpoints/; leave it out",
               path(WH_KEY_CKPT_PATH));
     if (*c->model.init_from && *c->checkpoints.resume)
         fault(x, WH_KEY_INIT_FROM, "model.init_from and %s are both given: weights come from one place",

@@ -2,7 +2,7 @@
  * a restart, gives the same answer. The whole state is ONE number: samples consumed so far.
  *
  * Sequences: number i is tokens i*T .. i*T+T; the label of its last position is the first input of sequence i+1. So n
- * tokens hold floor((n-1)/T) sequences (CASES B63).
+ * tokens hold floor((n-1)/T) sequences (case B63).
  * Epochs: an epoch takes steps_per_epoch = floor(sequences / global_batch) whole steps; the `left_over` sequences at
  * the end of its order are left out in this epoch and reported (B38, B64: the tail is dropped, never padded or
  * wrapped). With shuffle the order is wh_rng_permute(seed, epoch), so other sequences are left out in each epoch;

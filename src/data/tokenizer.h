@@ -7,7 +7,7 @@
  *
  * Ids equal those of the program the file was made for (Hugging Face tokenizers, GPT-2's encoder) with nothing put
  * before or behind the text; whatever in a file would make other ids is refused by name (docs/formats/tokenizer.md).
- * Text must be UTF-8 (but for raw bytes); tokens are not: one character may be spread over several (CASES B58).
+ * Text must be UTF-8 (but for raw bytes); tokens are not: one character may be spread over several (case B58).
  * Threads: a tokenizer serves one thread at a time (it caches words). */
 #ifndef WH_DATA_TOKENIZER_H
 #define WH_DATA_TOKENIZER_H

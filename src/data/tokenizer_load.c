@@ -80,7 +80,7 @@ static enum wh_status add_merge_text(struct wh_tokenizer *t, const char *name, u
     return wh_tokenizer_add_merge(t, name, rank, line, left, space + 1, bytes - left - 1);
 }
 
-/* "a b" or ["a", "b"] (CASES B59). */
+/* "a b" or ["a", "b"] (case B59). */
 static enum wh_status add_merge_json(struct wh_tokenizer *t, const char *name, uint32_t rank, const json_t *merge) {
     if (json_is_string(merge))
         return add_merge_text(t, name, rank, json_string_value(merge), json_string_length(merge));

@@ -5,7 +5,7 @@
  *     wh_tokens_close(tokens);
  *
  * Formats (docs/formats/tokens.md): llm.c .bin, Megatron .bin/.idx pair, plain text taken as bytes.
- * A mapping needs no descriptor, so any number of shards opens under any descriptor limit (CASES B65); all positions
+ * A mapping needs no descriptor, so any number of shards opens under any descriptor limit (case B65); all positions
  * are 64-bit (B61).
  * Ids are checked against the vocabulary when files are opened, up to WH_TOKENS_EAGER_BYTES of files in all (a pass over
  * more would keep the start waiting for the disk); in the files beyond that each read checks what it returns. Either way

@@ -1,5 +1,5 @@
 /* The learning rate as a function of the update's number, and of nothing else: no state to save, none to restore twice
- * (CASES B36).
+ * (case B36).
  *
  *     t <= warmup              peak * t / warmup                        (t = 1, 2, ...: the first update has a rate)
  *     t <= decay_start         peak

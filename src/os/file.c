@@ -100,7 +100,7 @@ static enum wh_status write_fully(int fd, const char *path, const unsigned char 
     return WH_OK;
 }
 
-/* The signal's default action would end the process without a word (CASES B46). */
+/* The signal's default action would end the process without a word (case B46). */
 static void ignore_size_signal(void) {
     struct sigaction now;
     if (sigaction(SIGXFSZ, NULL, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGXFSZ, SIG_IGN);

@@ -1,7 +1,7 @@
 /* Files: whole-file reads, read-only mappings, and writes that appear complete or not at all.
  *
  * Every failure names the path and the system's reason. Nothing here keeps a file open after it returns, so few
- * descriptors are enough (CASES B65). Sizes are 64-bit throughout (B61). */
+ * descriptors are enough (case B65). Sizes are 64-bit throughout (B61). */
 #ifndef WH_OS_FILE_H
 #define WH_OS_FILE_H
 

@@ -15,6 +15,7 @@ void wh_signal_watch(void) {
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 int wh_signal_exit_code(int number) { return number == SIGINT ? 128 + SIGINT : 75; }

@@ -55,7 +55,7 @@ enum wh_status wh_session_open_tokens(const struct wh_config *c, const char *con
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out);
 
 /* Mean loss of `net` over all whole sequences of `tokens`, at most `limit` (0: all): the sum over counted labels, sequence
- * by sequence, over their number, whatever the micro-batch (CASES B05). Arrays hold micro_batch * T elements. */
+ * by sequence, over their number, whatever the micro-batch (case B05). Arrays hold micro_batch * T elements. */
 struct wh_evaluation {
     double loss;
     uint64_t sequences, labels;

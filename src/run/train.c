@@ -237,7 +237,9 @@ static void progress(struct run *r, const struct wh_metrics_step *m) {
 
 static enum wh_status validate(struct run *r) {
     struct wh_evaluation e;
+    const struct wh_times times = r->session.net.times; /* those of the steps alone */
     WH_TRY(wh_session_validate(&r->session, &e));
+    r->session.net.times = times;
     r->summary.valid_loss = e.loss;
     say(r, "step %llu: validation loss %.4f (%llu sequences)", (unsigned long long)r->session.step, e.loss,
         (unsigned long long)e.sequences);

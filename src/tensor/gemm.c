@@ -10,27 +10,21 @@
  * Invariant: between blocks an element is one unfinished chain, which lives in C ("direct") or on top of its stack, and
  * the finished subtrees below it (base/tree.h). A subtree that is born and joined within one block lives on a stack
  * that serves all micro-tiles (it stays in L1); one that outlives its block has a place in the arena, by height:
- * [column panel][row panel][height][mr][nr]. */
+ * [column panel][row panel][height][mr][nr].
+ *
+ * Packing is hidden where it can be: while a tile multiplies it asks for the memory that comes next (struct
+ * wh_gemm_ahead), and where few rows would use a panel of B the tile reads it unpacked. bench/notes/gemm.md has the
+ * measurements behind the constants. */
 #include "tensor/gemm_int.h"
 #include "base/status.h"
 #include "base/tree.h"
 
 enum {
-    SEGMENTS_MAX = 64,        /* pieces of chains in one packed block */
+    CHAINS_MAX = 64,          /* in one packed block */
     ARENA_ELEMS = 512 * 1024, /* scratch for pending subtrees, a level: repacking B costs 1/512 of a region's work */
     SQUARE = 768,             /* a side of its square: a multiple of every nr */
-    CROWDED_BYTES = 4096,     /* addresses this far apart share a set of L1, and few sets of L2 */
+    CROWDED_BYTES = 4096, /* addresses this far apart share a set of L1, and few sets of L2; half as far: two of L1 */
     LINE_ELEMS = 16
-};
-
-/* A piece of one grain's chain: `length` steps of a packed block. */
-struct segment {
-    size_t offset, length;
-    unsigned height;     /* finished subtrees below */
-    unsigned merges;     /* with how many of them it joins at its end, */
-    unsigned merges_old; /* of which so many come from earlier blocks */
-    bool outlives;       /* the block */
-    bool begins, ends, from_c, last;
 };
 
 /* Where in the list of parts the next block begins. */
@@ -44,11 +38,11 @@ struct cursor {
 struct block {
     struct cursor from;
     size_t length;
-    unsigned segment_count;
-    bool first, last;
+    unsigned chain_count;
+    bool last;
     bool in_row; /* its steps are begin, begin+1, ... */
     size_t begin;
-    struct segment segments[SEGMENTS_MAX];
+    struct wh_gemm_chain chains[CHAINS_MAX];
 };
 
 /* What one thread works with. Ranges are in elements of C. */
@@ -62,9 +56,8 @@ struct work {
     size_t part_count;
     uint32_t grains;
     size_t kc;
-    unsigned levels; /* subtrees a stack must hold */
+    unsigned levels; /* heights in the arena */
     bool direct;     /* C holds unfinished chains */
-    bool one_block;  /* stacks need not outlive a micro-tile */
     bool plain;      /* no epilogue: a finished fp32 tile is C */
     float *a_panels, *b_panels, *arena, *stack, *edge;
     size_t arena_elems;
@@ -101,22 +94,23 @@ static void cursor_move(const struct work *w, struct cursor *at, size_t steps, b
     }
 }
 
-static struct segment take_segment(const struct work *w, struct cursor *at, size_t offset, size_t length, bool ends) {
-    struct segment s = {.offset = offset, .length = length, .height = at->height, .begins = !at->inside, .ends = ends};
-    s.from_c = s.begins && at->grain == 0 && w->g->accumulate;
+static struct wh_gemm_chain take_chain(const struct work *w, struct cursor *at, size_t length, bool ends) {
+    struct wh_gemm_chain c = {.k = length, .height = at->height, .begins = !at->inside, .ends = ends};
+    c.begins_first = c.begins && at->grain == 0;
     cursor_move(w, at, length, ends);
     at->inside = !ends;
-    if (!ends) return s;
-    s.merges = wh_tree_merges(at->grain, w->grains);
-    s.last = ++at->grain == w->grains;
-    at->height += 1 - s.merges;
-    return s;
+    if (!ends) return c;
+    c.merges = wh_tree_merges(at->grain, w->grains);
+    c.is_last = ++at->grain == w->grains;
+    at->height += 1 - c.merges;
+    return c;
 }
 
 /* Whether the steps of a block follow each other in k, and where they begin. */
 static void find_begin(const struct work *w, struct block *b) {
     size_t offset = b->from.offset, left = b->length, k = 0;
     b->in_row = true;
+    b->begin = 0;
     for (size_t part = b->from.part; left > 0; part++, offset = 0) {
         size_t count = min_size(w->parts[part].length - offset, left), begin = w->parts[part].begin + offset;
         if (count == 0) continue;
@@ -129,21 +123,18 @@ static void find_begin(const struct work *w, struct block *b) {
     }
 }
 
-static unsigned out_height(const struct segment *s) { return s->height - s->merges; }
-
-/* Which results outlive the block, and which joins reach below what it has put on the stack itself. */
+/* Which sums outlive the block, and below which height the stack is older than it. */
 static void find_places(struct block *b) {
     unsigned lowest = WH_TREE_DEPTH_MAX;
-    for (unsigned n = b->segment_count; n-- > 0;) {
-        struct segment *s = &b->segments[n];
-        s->outlives = !s->last && out_height(s) < lowest;
-        if (out_height(s) < lowest) lowest = out_height(s);
+    for (unsigned n = b->chain_count; n-- > 0;) {
+        struct wh_gemm_chain *c = &b->chains[n];
+        c->outlives = !c->is_last && wh_gemm_chain_out(c) < lowest;
+        if (wh_gemm_chain_out(c) < lowest) lowest = wh_gemm_chain_out(c);
     }
-    unsigned old = b->segments[0].height;
-    for (unsigned n = 0; n < b->segment_count; n++) {
-        struct segment *s = &b->segments[n];
-        s->merges_old = out_height(s) < old ? old - out_height(s) : 0;
-        if (out_height(s) < old) old = out_height(s);
+    unsigned old = b->chains[0].height;
+    for (unsigned n = 0; n < b->chain_count; n++) {
+        b->chains[n].old = old;
+        if (wh_gemm_chain_out(&b->chains[n]) < old) old = wh_gemm_chain_out(&b->chains[n]);
     }
 }
 
@@ -151,9 +142,8 @@ static void find_places(struct block *b) {
 static void next_block(const struct work *w, struct cursor *at, struct block *b) {
     size_t kc = w->kc;
     b->from = *at;
-    b->first = at->grain == 0 && !at->inside;
     b->length = 0;
-    b->segment_count = 0;
+    b->chain_count = 0;
     do {
         size_t rest = grain_rest(w, at), take = rest;
         if (b->length + rest > kc) {
@@ -161,9 +151,9 @@ static void next_block(const struct work *w, struct cursor *at, struct block *b)
             size_t shares = (rest + kc - 1) / kc;
             take = min_size(up((rest + shares - 1) / shares, 8), kc);
         }
-        b->segments[b->segment_count++] = take_segment(w, at, b->length, take, take == rest);
+        b->chains[b->chain_count++] = take_chain(w, at, take, take == rest);
         b->length += take;
-    } while (!at->inside && at->grain < w->grains && b->segment_count < SEGMENTS_MAX);
+    } while (!at->inside && at->grain < w->grains && b->chain_count < CHAINS_MAX);
     b->last = at->grain == w->grains;
     find_begin(w, b);
     find_places(b);
@@ -209,10 +199,15 @@ static struct wh_gemm_ahead ahead_of(const void *at, size_t row_bytes, size_t ro
                                   .share = (rows * chunks + tiles - 1) / tiles};
 }
 
-/* X for r.. and the steps of the block, unpacked. */
+/* Whether consecutive steps of k are a multiple of `bytes` apart. */
+static bool spaced(const struct wh_gemm_source *x, size_t bytes) {
+    return x->along && x->ld * wh_dtype_bytes(x->dtype) % bytes == 0;
+}
+
+/* X for r.. and the steps of the block, unpacked; nothing where L2 would lose most of it before it is used. */
 static struct wh_gemm_ahead ahead_source(const struct work *w, const struct block *b, const struct wh_gemm_source *x,
                                          size_t r, size_t rows, size_t tiles) {
-    if (!b->in_row || rows == 0) return (struct wh_gemm_ahead){0};
+    if (!b->in_row || rows == 0 || spaced(x, 2 * CROWDED_BYTES)) return (struct wh_gemm_ahead){0};
     size_t elem = wh_dtype_bytes(x->dtype), piece = w->kernel->nr * sizeof(float) / elem;
     size_t height = x->along ? b->length : rows, width = x->along ? rows : b->length;
     const char *at = (const char *)x->data + (x->along ? b->begin * x->ld + r : r * x->ld + b->begin) * elem;
@@ -234,74 +229,60 @@ struct panel {
     size_t b_ld;
     struct region c; /* rows of the packed block of A, columns from the panel's first to the region's end */
     struct wh_gemm_ahead next_a, next_b;
-    bool next_in_c; /* the next tile's result goes to C, which is fp32 */
 };
 
 /* One block's steps of the micro-tile at (i, j). A tile cut by the border of C goes through `edge`, as does a finished
  * one that has an epilogue before it. */
-static void run_tile(const struct work *w, struct panel *p, size_t i, size_t j, float *arena, const float *a,
-                     const float *next_out, struct wh_gemm_ahead *ahead) {
-    size_t mr = w->kernel->mr, nr = w->kernel->nr, tile = mr * nr, c_ld = w->g->c.ld;
-    size_t rows = min_size(p->c.i1 - i, mr), cols = min_size(p->c.j1 - j, nr);
-    bool full = rows == mr && cols == nr;
-    struct wh_gemm_chain c = {
-        .cols = cols, .b_ld = p->b_ld, .next_out = next_out, .next_ld = p->next_in_c ? c_ld : nr, .ahead = ahead};
-    for (unsigned n = 0; n < p->block->segment_count; n++) {
-        const struct segment *s = &p->block->segments[n];
-        bool start_in_c = s->from_c || (w->direct && !s->begins), in_c = s->ends ? s->last : w->direct;
-        bool to_c = in_c && full && (w->plain || !s->ends);
-        if (start_in_c && !full) copy_tile(w->edge, nr, c_at(w, i, j), c_ld, rows, cols);
-        c.k = s->length, c.a = a + s->offset * mr, c.b = p->b + s->offset * p->b_ld;
-        c.start = start_in_c ? (full ? c_at(w, i, j) : w->edge) : s->begins ? NULL : arena + s->height * tile;
-        c.start_ld = start_in_c && full ? c_ld : nr;
-        size_t fresh = s->merges - s->merges_old;
-        c.left[0].top = fresh > 0 ? w->stack + (s->height - 1) * tile : NULL, c.left[0].count = (unsigned)fresh;
-        c.left[1].top = s->merges_old > 0 ? arena + (s->height - fresh - 1) * tile : NULL;
-        c.left[1].count = s->merges_old;
-        c.out = to_c ? c_at(w, i, j) : in_c ? w->edge : (s->outlives ? arena : w->stack) + out_height(s) * tile;
-        c.out_ld = to_c ? c_ld : nr;
-        w->kernel->tile(&c);
-        c.next_out = NULL;
-        if (c.ahead && c.ahead->pieces_left == 0) c.ahead = NULL;
-        if (!in_c || to_c) continue;
-        if (s->ends)
-            w->kernel->finish(w->g, w->vec, w->edge, nr, i, j, rows, cols);
-        else
-            copy_tile(c_at(w, i, j), c_ld, w->edge, nr, rows, cols);
-    }
+static void run_tile(const struct work *w, const struct panel *p, struct wh_gemm_tile *t, size_t i, size_t j) {
+    size_t mr = w->kernel->mr, nr = w->kernel->nr, c_ld = w->g->c.ld;
+    size_t rows = min_size(p->c.i1 - i, mr);
+    bool full = rows == mr && t->cols == nr;
+    const struct wh_gemm_chain *first = p->block->chains, *last = &first[p->block->chain_count - 1];
+    bool start_in_c = first->begins_first ? w->g->accumulate : w->direct && !first->begins;
+    bool end_in_c = last->ends ? last->is_last : w->direct, to_c = end_in_c && full && (w->plain || !last->ends);
+    if (start_in_c && !full) copy_tile(w->edge, nr, c_at(w, i, j), c_ld, rows, t->cols);
+    t->start = start_in_c      ? (full ? c_at(w, i, j) : w->edge)
+               : first->begins ? NULL
+                               : t->arena + first->height * mr * nr;
+    t->start_ld = start_in_c && full ? c_ld : nr;
+    t->out = to_c ? c_at(w, i, j) : end_in_c ? w->edge : t->arena + wh_gemm_chain_out(last) * mr * nr;
+    t->out_ld = to_c ? c_ld : nr;
+    w->kernel->tile(t);
+    if (!end_in_c || to_c) return;
+    if (last->ends)
+        w->kernel->finish(w->g, w->vec, w->edge, nr, i, j, rows, t->cols);
+    else
+        copy_tile(c_at(w, i, j), c_ld, w->edge, nr, rows, t->cols);
 }
 
 /* The rows of A's block times one panel of B. Meanwhile the next C, and B and A in turn, are fetched. */
 static void run_panel(const struct work *w, struct panel *p, const struct region *r) {
     size_t mr = w->kernel->mr, nr = w->kernel->nr, stride = a_panel_stride(w->kernel, p->block->length), j = p->c.j0;
     size_t high = (r->i1 - r->i0 + mr - 1) / mr, arena_elems = w->levels * mr * nr;
-    float *arena = w->arena + ((j - r->j0) / nr * high + (p->c.i0 - r->i0) / mr) * arena_elems;
-    const struct segment *last = &p->block->segments[p->block->segment_count - 1];
-    const float *a = w->a_panels;
-    bool for_a = false;
-    p->next_in_c = w->g->c.dtype == WH_F32 && (last->last || (w->direct && !last->ends));
-    for (size_t i = p->c.i0; i < p->c.i1; i += mr, a += stride, arena += arena_elems, for_a = !for_a) {
-        const float *next_c = i + mr < p->c.i1 ? c_at(w, i + mr, j) : c_at(w, p->c.i0, j + nr);
-        const float *next_out = p->next_in_c ? next_c
-                                : last->last ? NULL
-                                             : arena + arena_elems + out_height(last) * mr * nr;
-        bool a_turn = p->next_b.pieces_left == 0 || (for_a && p->next_a.pieces_left > 0);
-        struct wh_gemm_ahead *ahead = a_turn ? &p->next_a : &p->next_b;
-        run_tile(w, p, i, j, arena, a, next_out, ahead->pieces_left > 0 ? ahead : NULL);
+    const struct wh_gemm_chain *last = &p->block->chains[p->block->chain_count - 1];
+    bool next_in_c = w->g->c.dtype == WH_F32 && (last->is_last || (w->direct && !last->ends)), for_a = false;
+    struct wh_gemm_tile t = {.chains = p->block->chains, .chain_count = p->block->chain_count};
+    t.a = w->a_panels, t.b = p->b, t.b_ld = p->b_ld, t.cols = min_size(p->c.j1 - j, nr);
+    t.next_ld = next_in_c ? w->g->c.ld : nr;
+    t.stack = w->stack;
+    t.arena = w->arena + ((j - r->j0) / nr * high + (p->c.i0 - r->i0) / mr) * arena_elems;
+    for (size_t i = p->c.i0; i < p->c.i1; i += mr, t.a += stride, t.arena += arena_elems, for_a = !for_a) {
+        if (next_in_c)
+            t.next_out = i + mr < p->c.i1 ? c_at(w, i + mr, j) : c_at(w, p->c.i0, j + nr);
+        else if (!last->is_last)
+            t.next_out = t.arena + arena_elems + wh_gemm_chain_out(last) * mr * nr;
+        t.ahead = p->next_b.pieces_left == 0 || (for_a && p->next_a.pieces_left > 0) ? &p->next_a : &p->next_b;
+        run_tile(w, p, &t, i, j);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------- regions */
 
-static bool crowded(const struct wh_gemm_source *x) {
-    return x->along && x->ld * wh_dtype_bytes(x->dtype) % CROWDED_BYTES == 0;
-}
-
 /* Whether the kernel may read a panel of B where it lies: so few rows that packing would cost more, and rows of B that
  * don't crowd into few cache sets. */
 static bool reads_in_place(const struct work *w, const struct block *b, size_t rows, size_t cols) {
     return w->b.along && w->b.dtype == WH_F32 && b->in_row && rows <= w->kernel->in_place_rows &&
-           cols == w->kernel->nr && !crowded(&w->b);
+           cols == w->kernel->nr && !spaced(&w->b, CROWDED_BYTES / 2);
 }
 
 static void run_block(const struct work *w, const struct block *b, const struct region *r) {
@@ -453,11 +434,12 @@ static unsigned plan(struct work *w) {
     unsigned most = 0;
     do {
         next_block(w, &at, &b);
-        for (unsigned n = 0; n < b.segment_count; n++) {
-            const struct segment *s = &b.segments[n];
-            bool kept = s->ends ? !s->last : !w->direct;
-            if (kept && out_height(s) + 1 > most) most = out_height(s) + 1;
-            if (kept && s->outlives && out_height(s) + 1 > w->levels) w->levels = out_height(s) + 1;
+        for (unsigned n = 0; n < b.chain_count; n++) {
+            const struct wh_gemm_chain *c = &b.chains[n];
+            unsigned top = wh_gemm_chain_out(c) + 1;
+            if (c->ends ? c->is_last : w->direct) continue;
+            if (top > most) most = top;
+            if (c->outlives && top > w->levels) w->levels = top;
         }
     } while (!b.last);
     return most;
@@ -483,7 +465,8 @@ void wh_gemm_run(const struct wh_gemm *g, const struct wh_gemm_pool *pool) {
     if (g->activation != WH_GEMM_NONE) w.vec = wh_vec_select(NULL);
     w.direct = g->c.dtype == WH_F32 && g->residual.data != g->c.data;
     w.plain = g->c.dtype == WH_F32 && !g->bias && !g->pre.data && !g->residual.data && g->activation == WH_GEMM_NONE;
-    w.kc = crowded(&w.b) ? w.kernel->crowded_kc : w.kernel->kc;
+    /* a second block would cost pending subtrees more than crowding costs */
+    w.kc = spaced(&w.b, CROWDED_BYTES) && w.grains == 1 ? w.kernel->crowded_kc : w.kernel->kc;
     unsigned depth = plan(&w);
     WH_ASSERT(depth <= (pool->grain_depth > 0 ? pool->grain_depth : 1));
     w.arena_elems = arena_elems(pool->grain_depth);

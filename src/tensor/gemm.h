@@ -58,8 +58,7 @@ struct wh_gemm {
     size_t part_count;
     bool accumulate; /* the first grain's chain starts from C, which is fp32; the others from +0 */
 
-    /* Epilogue, in this order, each step rounded to fp32: + bias[j]; store to `pre`; activation; residual[i][j] + it.
-     */
+    /* Epilogue, in this order, each step rounded to fp32: + bias[j]; to `pre`; activation; residual[i][j] + it. */
     const void *bias; /* [n] or NULL */
     enum wh_dtype bias_dtype;
     struct wh_gemm_out pre; /* data NULL: not wanted. The value before the activation, for the backward pass */
@@ -68,7 +67,7 @@ struct wh_gemm {
 };
 
 /* Bytes of workspace that any product needs with `threads` threads and at most `grain_depth` pending subtrees
- * (wh_tree_depth of the grain count). A constant: independent of m, n, k. */
+ * (wh_tree_depth of the grain count). A constant, independent of m, n, k: about 9 MB, and 2 MB a level, a thread. */
 size_t wh_gemm_workspace_bytes(int threads, unsigned grain_depth);
 
 /* A set of kernels: "reference" (plain C), "avx2", "avx512". All give equal bits. The best that this processor can run,

@@ -19,8 +19,8 @@ static inline __attribute__((always_inline)) void run_step(__m256 acc[MR][NR / L
     }
 }
 
-/* The same for full tiles, eight steps, as assembly: with 15 of 16 registers in use the compiler otherwise moves
- * accumulators around and reads B again and again, which costs 3 to 9 % and changes with every edit.
+/* The same for full tiles, eight steps, as assembly: with 15 of 16 registers in use gcc 12 otherwise moves accumulators
+ * around and reads B again and again, differently after every edit; that cost a few per cent.
  * ROW: row i of step s; B in ymm12 and ymm13, A's element in ymm14. */
 #define ROW(s, i)                            \
     "vbroadcastss 24*" #s "+4*" #i           \
@@ -53,57 +53,59 @@ static inline __attribute__((always_inline)) void run_group(__m256 acc[MR][NR / 
     *b += WH_GEMM_GROUP * b_ld;
 }
 
-/* `vectors` is a constant after inlining, so that columns beyond those wanted cost nothing, and for a packed panel so
- * is b_ld: additions to a pointer would take turns of the multiply-add units. */
-static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm_chain *c, const int vectors,
-                                                            const size_t b_ld) {
+/* Prefetching has its own loops: a piece of the next tile's C for each group of steps, then of what will be packed.
+ * `vectors` is a constant after inlining, and for a packed panel so is b_ld. */
+static inline __attribute__((always_inline)) void run_tile(const struct wh_gemm_tile *t, const int vectors,
+                                                           const size_t b_ld) {
     __m256 acc[MR][NR / LANES];
-    const float *a = c->a, *b = c->b;
+    const float *a = t->a, *b = t->b, *next_row = t->next_out, *start = t->start;
+    size_t rows_ahead = t->next_out ? MR : 0;
+    struct wh_gemm_ahead ahead = *t->ahead;
+    size_t asks = ahead.share < ahead.pieces_left ? ahead.share : ahead.pieces_left;
+    for (const struct wh_gemm_chain *c = t->chains, *end = c + t->chain_count; c < end; c++, start = NULL) {
 #pragma GCC unroll 6
-    for (int i = 0; i < MR; i++)
+        for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++)
-            acc[i][v] =
-                c->start ? _mm256_loadu_ps(c->start + (size_t)i * c->start_ld + v * LANES) : _mm256_setzero_ps();
-    size_t n = 0, groups = c->k / WH_GEMM_GROUP;
-    for (; c->next_out && n < MR && n < groups; n++) {
-        const float *row = c->next_out + n * c->next_ld;
-        for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(row + line), _MM_HINT_T0);
-        run_group(acc, &a, &b, b_ld, vectors);
-    }
-    if (c->ahead) {
-        struct wh_gemm_ahead ahead = *c->ahead;
-        for (size_t asked = wh_gemm_ahead_count(&ahead, groups - n); asked > 0; asked--, n++) {
+            for (int v = 0; v < vectors; v++)
+                acc[i][v] = start ? _mm256_loadu_ps(start + (size_t)i * t->start_ld + v * LANES) : _mm256_setzero_ps();
+        size_t groups = c->k / WH_GEMM_GROUP;
+        for (; rows_ahead > 0 && groups > 0; rows_ahead--, groups--, next_row += t->next_ld) {
+            for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(next_row + line), _MM_HINT_T0);
+            run_group(acc, &a, &b, b_ld, vectors);
+        }
+        for (; asks > 0 && groups > 0; asks--, groups--) {
             for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(ahead.at + line, _MM_HINT_T1);
             wh_gemm_ahead_move(&ahead);
             run_group(acc, &a, &b, b_ld, vectors);
         }
-        *c->ahead = ahead;
-    }
-    for (; n < groups; n++) run_group(acc, &a, &b, b_ld, vectors);
-    for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, a, b, vectors), a += MR, b += b_ld;
-    for (int run = 0; run < 2; run++) {
-        const float *left = c->left[run].top;
-        for (unsigned t = 0; t < c->left[run].count; t++, left -= MR * NR)
+        for (; groups > 0; groups--) run_group(acc, &a, &b, b_ld, vectors);
+        for (size_t k = c->k % WH_GEMM_GROUP; k > 0; k--) run_step(acc, a, b, vectors), a += MR, b += b_ld;
+        for (unsigned h = c->height; h-- > wh_gemm_chain_out(c);) {
+            const float *left = (h < c->old ? t->arena : t->stack) + h * (MR * NR);
 #pragma GCC unroll 6
             for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++)
                     acc[i][v] = _mm256_add_ps(_mm256_load_ps(left + i * NR + v * LANES), acc[i][v]);
-    }
+        }
+        bool to_out = c + 1 == end;
+        float *out = to_out ? t->out : (c->outlives ? t->arena : t->stack) + wh_gemm_chain_out(c) * (MR * NR);
+        size_t out_ld = to_out ? t->out_ld : NR;
 #pragma GCC unroll 6
-    for (int i = 0; i < MR; i++)
+        for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) _mm256_storeu_ps(c->out + (size_t)i * c->out_ld + v * LANES, acc[i][v]);
+            for (int v = 0; v < vectors; v++) _mm256_storeu_ps(out + (size_t)i * out_ld + v * LANES, acc[i][v]);
+    }
+    *t->ahead = ahead;
 }
 
-static void tile(const struct wh_gemm_chain *c) {
-    if (c->b_ld != NR)
-        run_chain(c, 2, c->b_ld);
-    else if (c->cols > LANES)
-        run_chain(c, 2, NR);
+static void tile(const struct wh_gemm_tile *t) {
+    if (t->b_ld != NR)
+        run_tile(t, 2, t->b_ld);
+    else if (t->cols > LANES)
+        run_tile(t, 2, NR);
     else
-        run_chain(c, 1, NR);
+        run_tile(t, 1, NR);
 }
 
 /* L1 32 KiB, L2 512 KiB of 8 ways (Zen 2): a panel of B (kc x 16: 24 KiB) stays in L1, A's block takes 3/8 of L2, half

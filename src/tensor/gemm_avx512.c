@@ -8,8 +8,8 @@
 
 enum { MR = 8, NR = 48, LANES = 16 };
 
-/* The three instructions of a step, in this order whatever the compiler thinks: free to choose, gcc moves accumulators
- * around and reads B again and again. */
+/* The three instructions of a step, in this order whatever the compiler thinks: what it does to the AVX2 kernel if free
+ * to choose (gemm_avx2.c) shall not come here with the next edit. No gain was measured. */
 static inline __attribute__((always_inline)) void multiply_add(__m512 *acc, __m512 a, __m512 b) {
     __asm__ volatile("vfmadd231ps %2, %1, %0" : "+v"(*acc) : "v"(a), "v"(b));
 }
@@ -48,59 +48,61 @@ static inline __attribute__((always_inline)) void run_group(__m512 acc[MR][NR / 
     for (int s = 0; s < WH_GEMM_GROUP; s++) run_step(acc, a, b, b_ld, vectors);
 }
 
-/* `vectors` is a constant after inlining, so that columns beyond those wanted cost nothing, and for a packed panel so
- * is b_ld: additions to a pointer would take turns of the multiply-add units. */
-static inline __attribute__((always_inline)) void run_chain(const struct wh_gemm_chain *c, const int vectors,
-                                                            const size_t b_ld) {
+/* Prefetching has its own loops: a piece of the next tile's C for each group of steps, then of what will be packed.
+ * `vectors` is a constant after inlining, and for a packed panel so is b_ld. */
+static inline __attribute__((always_inline)) void run_tile(const struct wh_gemm_tile *t, const int vectors,
+                                                           const size_t b_ld) {
     __m512 acc[MR][NR / LANES];
-    const float *a = c->a, *b = c->b;
+    const float *a = t->a, *b = t->b, *next_row = t->next_out, *start = t->start;
+    size_t rows_ahead = t->next_out ? MR : 0;
+    struct wh_gemm_ahead ahead = *t->ahead;
+    size_t asks = ahead.share < ahead.pieces_left ? ahead.share : ahead.pieces_left;
+    for (const struct wh_gemm_chain *c = t->chains, *end = c + t->chain_count; c < end; c++, start = NULL) {
 #pragma GCC unroll 8
-    for (int i = 0; i < MR; i++)
+        for (int i = 0; i < MR; i++)
 #pragma GCC unroll 3
-        for (int v = 0; v < vectors; v++)
-            acc[i][v] =
-                c->start ? _mm512_loadu_ps(c->start + (size_t)i * c->start_ld + v * LANES) : _mm512_setzero_ps();
-    size_t n = 0, groups = c->k / WH_GEMM_GROUP;
-    for (; c->next_out && n < MR && n < groups; n++) {
-        const float *row = c->next_out + n * c->next_ld;
-        for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(row + line), _MM_HINT_T0);
-        run_group(acc, &a, &b, b_ld, vectors);
-    }
-    if (c->ahead) {
-        struct wh_gemm_ahead ahead = *c->ahead;
-        for (size_t asked = wh_gemm_ahead_count(&ahead, groups - n); asked > 0; asked--, n++) {
+            for (int v = 0; v < vectors; v++)
+                acc[i][v] = start ? _mm512_loadu_ps(start + (size_t)i * t->start_ld + v * LANES) : _mm512_setzero_ps();
+        size_t groups = c->k / WH_GEMM_GROUP;
+        for (; rows_ahead > 0 && groups > 0; rows_ahead--, groups--, next_row += t->next_ld) {
+            for (size_t line = 0; line < NR; line += 16) _mm_prefetch((const char *)(next_row + line), _MM_HINT_T0);
+            run_group(acc, &a, &b, b_ld, vectors);
+        }
+        for (; asks > 0 && groups > 0; asks--, groups--) {
             for (size_t line = 0; line < NR * sizeof(float); line += 64) _mm_prefetch(ahead.at + line, _MM_HINT_T1);
             wh_gemm_ahead_move(&ahead);
             run_group(acc, &a, &b, b_ld, vectors);
         }
-        *c->ahead = ahead;
-    }
-    for (; n < groups; n++) run_group(acc, &a, &b, b_ld, vectors);
-    for (size_t k = groups * WH_GEMM_GROUP; k < c->k; k++) run_step(acc, &a, &b, b_ld, vectors);
-    for (int run = 0; run < 2; run++) {
-        const float *left = c->left[run].top;
-        for (unsigned t = 0; t < c->left[run].count; t++, left -= MR * NR)
+        for (; groups > 0; groups--) run_group(acc, &a, &b, b_ld, vectors);
+        for (size_t k = c->k % WH_GEMM_GROUP; k > 0; k--) run_step(acc, &a, &b, b_ld, vectors);
+        for (unsigned h = c->height; h-- > wh_gemm_chain_out(c);) {
+            const float *left = (h < c->old ? t->arena : t->stack) + h * (MR * NR);
 #pragma GCC unroll 8
             for (int i = 0; i < MR; i++)
 #pragma GCC unroll 3
                 for (int v = 0; v < vectors; v++)
                     acc[i][v] = _mm512_add_ps(_mm512_load_ps(left + i * NR + v * LANES), acc[i][v]);
-    }
+        }
+        bool to_out = c + 1 == end;
+        float *out = to_out ? t->out : (c->outlives ? t->arena : t->stack) + wh_gemm_chain_out(c) * (MR * NR);
+        size_t out_ld = to_out ? t->out_ld : NR;
 #pragma GCC unroll 8
-    for (int i = 0; i < MR; i++)
+        for (int i = 0; i < MR; i++)
 #pragma GCC unroll 3
-        for (int v = 0; v < vectors; v++) _mm512_storeu_ps(c->out + (size_t)i * c->out_ld + v * LANES, acc[i][v]);
+            for (int v = 0; v < vectors; v++) _mm512_storeu_ps(out + (size_t)i * out_ld + v * LANES, acc[i][v]);
+    }
+    *t->ahead = ahead;
 }
 
-static void tile(const struct wh_gemm_chain *c) {
-    if (c->b_ld != NR)
-        run_chain(c, 3, c->b_ld);
-    else if (c->cols > 2 * LANES)
-        run_chain(c, 3, NR);
-    else if (c->cols > LANES)
-        run_chain(c, 2, NR);
+static void tile(const struct wh_gemm_tile *t) {
+    if (t->b_ld != NR)
+        run_tile(t, 3, t->b_ld);
+    else if (t->cols > 2 * LANES)
+        run_tile(t, 3, NR);
+    else if (t->cols > LANES)
+        run_tile(t, 2, NR);
     else
-        run_chain(c, 1, NR);
+        run_tile(t, 1, NR);
 }
 
 /* L1 48 KiB, L2 2 MiB of 16 ways (Sapphire Rapids). A panel of B (kc x 48: 144 KiB) streams from L2 at 16 of its 48

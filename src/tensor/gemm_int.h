@@ -18,24 +18,36 @@ struct wh_gemm_ahead {
     size_t share;
 };
 
-/* One micro-tile, one piece of a chain that lies in one packed block. acc[mr][nr] starts at `start` (NULL: +0), runs
- * through k, then takes the finished left subtrees in from the top of the stack down: acc = left + acc. */
+/* The part of one grain's chain that lies in one packed block, and where its sum goes. A stack of finished subtrees
+ * (base/tree.h) is [height][mr][nr]; heights below `old` are in the arena, which outlives the block. */
 struct wh_gemm_chain {
-    size_t k, cols; /* cols: how many of the nr columns are wanted; the others may be left unwritten */
+    size_t k;
+    unsigned height; /* finished subtrees below */
+    unsigned merges; /* with how many of them it joins at its end */
+    unsigned old;
+    bool outlives;              /* the block: its sum goes to the arena */
+    bool begins, ends;          /* its grain */
+    bool begins_first, is_last; /* the first grain's start, the last one's end */
+};
+
+/* One micro-tile: acc[mr][nr] runs through all chains of a block. The first starts at `start` (NULL: +0), the others at
+ * +0; at its end each takes in finished subtrees from the top of the stack down, acc = left + acc; the last goes to
+ * `out`, the others to the stack. */
+struct wh_gemm_tile {
+    const struct wh_gemm_chain *chains;
+    size_t chain_count;
+    size_t cols;    /* how many of the nr columns are wanted; the others may be left unwritten */
     const float *a; /* [k][mr] */
     const float *b; /* [k][b_ld], nr of each */
     size_t b_ld;
     const float *start;
     size_t start_ld;
-    struct {
-        const float *top; /* [mr][nr]; the t-th subtree is mr*nr*t floats before it */
-        unsigned count;
-    } left[2];  /* two runs of the stack: of this block, then of earlier ones */
-    float *out; /* may be `start` or one of the subtrees */
+    float *out; /* may be `start` or in the arena */
     size_t out_ld;
-    const float *next_out; /* [mr][out_ld]: where the next tile will go; NULL: unknown */
+    float *stack, *arena;
+    const float *next_out; /* [mr][next_ld]: where the next tile will go; NULL: unknown */
     size_t next_ld;
-    struct wh_gemm_ahead *ahead; /* NULL: none */
+    struct wh_gemm_ahead *ahead;
 };
 
 /* X(r, k) is data[k*ld + r] if `along`, else data[r*ld + k]. */
@@ -63,7 +75,7 @@ struct wh_gemm_kernel {
     size_t mc_most;       /* a range of so many rows is one block: its panels of B are packed, used and forgotten */
     size_t in_place_rows; /* with no more rows than this the tile reads B where it lies if it can */
     size_t crowded_kc;    /* kc where rows of B are a multiple of 4 KiB apart: what L2 can hold of such a panel */
-    void (*tile)(const struct wh_gemm_chain *c);
+    void (*tile)(const struct wh_gemm_tile *t);
     void (*pack)(const struct wh_gemm_source *x, const struct wh_gemm_pack *p);
     /* Epilogue of tile[rows][ld], which is changed, into C (and `pre`) at (i, j). */
     void (*finish)(const struct wh_gemm *g, const struct wh_vec *vec, float *tile, size_t ld, size_t i, size_t j,
@@ -75,11 +87,8 @@ extern const struct wh_gemm_kernel wh_gemm_kernel_reference, wh_gemm_kernel_avx2
 /* Packing for every processor with AVX2 (gemm_pack_avx2.c). */
 void wh_gemm_pack_avx2(const struct wh_gemm_source *x, const struct wh_gemm_pack *p);
 
-/* How often a tile of `groups` groups of steps asks. */
-static inline size_t wh_gemm_ahead_count(const struct wh_gemm_ahead *s, size_t groups) {
-    size_t most = s->share < groups ? s->share : groups;
-    return most < s->pieces_left ? most : s->pieces_left;
-}
+/* Height at which a chain's sum is put on the stack. */
+static inline unsigned wh_gemm_chain_out(const struct wh_gemm_chain *c) { return c->height - c->merges; }
 
 static inline void wh_gemm_ahead_move(struct wh_gemm_ahead *s) {
     s->pieces_left--;

@@ -45,17 +45,24 @@ void wh_gemm_reference(const struct wh_gemm *g) {
 
 enum { MR = 4, NR = 8 };
 
-static void tile(const struct wh_gemm_chain *c) {
+static void run_element(const struct wh_gemm_tile *t, size_t i, size_t j) {
+    const float *a = t->a, *b = t->b;
+    float acc = t->start ? t->start[i * t->start_ld + j] : 0.0f;
+    for (size_t n = 0; n < t->chain_count; n++, acc = 0.0f) {
+        const struct wh_gemm_chain *c = &t->chains[n];
+        for (size_t k = 0; k < c->k; k++, a += MR, b += t->b_ld) acc = fmaf(a[i], b[j], acc);
+        for (unsigned h = c->height; h-- > wh_gemm_chain_out(c);)
+            acc = (h < c->old ? t->arena : t->stack)[(h * MR + i) * NR + j] + acc;
+        if (n + 1 == t->chain_count)
+            t->out[i * t->out_ld + j] = acc;
+        else
+            (c->outlives ? t->arena : t->stack)[(wh_gemm_chain_out(c) * MR + i) * NR + j] = acc;
+    }
+}
+
+static void tile(const struct wh_gemm_tile *t) {
     for (size_t i = 0; i < MR; i++)
-        for (size_t j = 0; j < NR; j++) {
-            float acc = c->start && j < c->cols ? c->start[i * c->start_ld + j] : 0.0f;
-            for (size_t k = 0; k < c->k; k++) acc = fmaf(c->a[k * MR + i], c->b[k * c->b_ld + j], acc);
-            for (int run = 0; run < 2; run++) {
-                const float *left = c->left[run].top;
-                for (unsigned t = 0; t < c->left[run].count; t++, left -= MR * NR) acc = left[i * NR + j] + acc;
-            }
-            if (j < c->cols) c->out[i * c->out_ld + j] = acc;
-        }
+        for (size_t j = 0; j < t->cols; j++) run_element(t, i, j);
 }
 
 static void pack(const struct wh_gemm_source *x, const struct wh_gemm_pack *p) {

@@ -64,6 +64,10 @@ says err "did you mean 'tokens.train_steps'?"
 silent out
 ends 3 "$wanhe" config show examples/tiny-llama.yaml --set threads=-1 --json --quiet
 says out '{"schema":"wanhe.error/1","command":"config","code":"CONFIG","exit_code":3'
+ends 3 "$wanhe" train examples/tiny-llama.yaml --out "$tmp/run" --set model.dtype=float16 # cases B12, B32
+says err "model.dtype: 'float16' is none of float32|bfloat16"
+[ ! -e "$tmp/run" ]
+report $? "nothing is written"
 ends 0 "$wanhe" config show examples/tiny-llama.yaml --json
 says out '"tokens.train_steps":{"value":"20","source":"examples/tiny-llama.yaml:'
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Damaged, mixed and missing checkpoints: found, named, never loaded in silence (CASES B42 to B45).
+# Damaged, mixed and missing checkpoints: found, named, never loaded in silence (cases B42 to B45).
 . test/e2e/lib/train.sh
 set -- --set tokens.train_steps=20 --set checkpoints.checkpoint_interval=10
 ends 0 train good "$@"
@@ -69,6 +69,9 @@ report $? "a wrong folder is not made"
 ends 3 train good "$@"
 says "already holds checkpoints"
 ends 2 train good "$@" --resume --resume-if-present
+ends 6 "$wanhe" eval "$tmp/good" "$tmp/text.txt" --step 15
+says "no checkpoint of step 15"
+says "there are steps 10, 20"
 
 # Other numbers than those of the checkpoint are refused, with the values (20 steps are done; 30 are asked for).
 set -- --set tokens.train_steps=30 --resume

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A full disk (CASES B46): said with path, bytes needed and bytes free; the old checkpoint stays and can be gone on from.
+# A full disk (case B46): said with path, bytes needed and bytes free; the old checkpoint stays and can be gone on from.
 # Runs in an own mount namespace where that is allowed, so that no mount is left behind.
 if [ -z "${WANHE_OWN_MOUNTS:-}" ] && unshare -rm true 2>/dev/null; then
     WANHE_OWN_MOUNTS=1 exec unshare -rm "$0"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run folders: one run each, kept checkpoints, few file descriptors (CASES B47, B65, B73).
+# Run folders: one run each, kept checkpoints, few file descriptors (cases B47, B65, B73).
 . test/e2e/lib/train.sh
 
 # B73: different folders don't disturb each other; in the same folder the second run is refused.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A run stopped and gone on with is the run that was never stopped: same losses, norms and checkpoint, to the bit.
 . test/e2e/lib/train.sh
-rate=optimizer.learning_rate_scheduler # the rate must be that of the whole run, not of the part (CASES B36)
+rate=optimizer.learning_rate_scheduler # the rate must be that of the whole run, not of the part (case B36)
 interval="--set checkpoints.checkpoint_interval=10"
 
 # 20 steps at once, and 10, then a new process for 10 more. 4096 bytes are 127 sequences: 15 steps of 8 per epoch (B37).
@@ -12,6 +12,7 @@ halves() { # WHAT [OPTION...]
     # shellcheck disable=SC2086  # words without spaces
     set -- $interval --set tokens.train_steps=20 --set $rate.lr_decay_steps=16 "$@"
     ends 0 train whole "$@"
+    says "7 sequences at the end of each epoch's order are left over" # B04, B38
     ends 0 train halves "$@" --set tokens.train_steps=10
     silent_about "going on from"
     ends 0 train halves "$@" --resume

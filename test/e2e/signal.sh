@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a scheduler does: a warning signal, and later the same command again (CASES B48). The step is completed and saved.
+# What a scheduler does: a warning signal, and later the same command again (case B48). The step is completed and saved.
 . test/e2e/lib/train.sh
 set -- --set tokens.train_steps=400 --set checkpoints.checkpoint_interval=0
 
@@ -22,6 +22,12 @@ for signal in TERM USR1 INT; do
     says "step $step"
     same unbroken $signal "after SIG$signal"
 done
+
+# Who reads the log may go away.
+train pipe --set logging.iteration_step_info_interval=1 2>&1 | head -n 1 >/dev/null
+for _ in $(seq 500); do [ -e "$tmp/pipe/memory.json" ] && break || sleep 0.01; done
+[ "$(newest pipe)" = step-00000020 ]
+report $? "a run outlives the reader of its log"
 [ -z "$(find "$tmp" -name '*.part' -o -name core)" ]
 report $? "no leftovers"
 exit "$failed"

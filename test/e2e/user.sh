@@ -82,9 +82,9 @@ ends 2 "$wanhe" config show examples/tiny-llama.yaml --markdown
 ends 1 "$wanhe" inspect "$tmp/gone/checkpoints/$(cat "$tmp/gone/checkpoints/latest")/state.json"
 says "inspect the folder it lies in"
 ends 3 train elsewhere --set checkpoints.checkpoints_path="$tmp/elsewhere"
-says "checkpoints lie in the run's folder, which --out names"
+says "checkpoints lie in the run folder (--out), in checkpoints/"
 ends 2 "$wanhe" eval "$tmp/second" "$tmp/text.txt" --sequence-length 4294967312
-says "--sequence-length 4294967312 is too large; the most is 4294967295"
+says "--sequence-length 4294967312: legal: 0 to 16777216"
 ends 2 "$wanhe" generate "$tmp/second" --threads 4294967297
 split "$wanhe" generate "$tmp/second" --tokens 3 --prompt "$(printf '\377')" --json
 grep -q '"prompt":null' "$tmp/out"

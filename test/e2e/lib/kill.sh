@@ -1,17 +1,19 @@
 # Included by kill.sh and full_kill.sh, which say how many rounds: a run that saves every 2 steps is killed (-9) at random
-# moments, saving included, and started again by the same command (CASES B42, B88).
-rounds=$1 steps=$((24 * $1))
+# moments, saving included, and started again by the same command (case B42, B88).
+rounds=$1 steps=$((40 * $1))
 . test/e2e/lib/train.sh
 set -- --set checkpoints.checkpoint_interval=2 --set checkpoints.keep_last=3 --set tokens.train_steps=$steps
 
-random() { od -An -N2 -tu2 /dev/urandom | awk -v most="$1" '{ printf "%.3f", $1 / 65536 * most }'; } # up to SECONDS
+random() { od -An -N2 -tu2 /dev/urandom | awk -v most="$1" '{ print $1 / 65536 * most }'; } # 0 to MOST
 ends 0 train unbroken "$@"
 round=0 killed=0
 while [ $round -lt "$rounds" ]; do
     round=$((round + 1))
     before=$(newest killed 2>/dev/null)
     start killed "$@" --resume-if-present
-    if [ -z "$before" ]; then await_step killed 3; else sleep "$(random 0.4)"; fi
+    done=$(numbers killed 2>/dev/null | wc -l)
+    await_step killed $((done + 1 + $(random 9 | cut -d . -f 1)))
+    sleep "$(random 0.03)"
     kill -9 $pid 2>/dev/null
     wait $pid 2>/dev/null
     [ $? -ne 137 ] || killed=$((killed + 1)) # else it had ended before

@@ -1,6 +1,7 @@
 # What the tests of training share; they include it with `. test/e2e/lib/train.sh`, run from the root. Uses ./wanhe (or
 # $WANHE). Gives $tmp (removed at exit), $failed (the exit code), and the functions below.
-wanhe=${WANHE:-./wanhe} failed=0 tmp=$(mktemp -d)
+wanhe=${WANHE:-./wanhe} failed=0
+tmp=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) # in memory if possible: saves wait for the disk otherwise
 trap 'rm -rf "$tmp"' EXIT
 unset NO_COLOR CLICOLOR_FORCE
 export OMP_WAIT_POLICY=passive # many small runs on few processors: spinning threads would take them from each other
@@ -52,10 +53,11 @@ same_newest() { # NAME NAME WHAT: every file of the last checkpoint
 }
 same() { same_numbers "$@"; same_newest "$@"; } # NAME NAME WHAT
 
-# Waits (20 s at most) until the run NAME has done STEPS steps.
+# Waits (20 s at most) until the run NAME, started with pid $pid, has done STEPS steps; fails if it ends before.
 await_step() { # NAME STEPS
     for _ in $(seq 2000); do
         [ -f "$tmp/$1/metrics.jsonl" ] && [ "$(wc -l <"$tmp/$1/metrics.jsonl")" -ge "$2" ] && return 0
+        kill -0 "$pid" 2>/dev/null || return 1
         sleep 0.01
     done
     return 1

@@ -1,4 +1,4 @@
-/* config.json of real models and of bad ones (CASES B53 to B57). */
+/* config.json of real models and of bad ones (cases B53 to B57). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The parameter table counts what published models have (CASES B14, B76, B77, B79, B80, B82, B88), and lays it out
- * soundly. */
+/* The parameter table counts what published models have (cases B14, B76, B77, B79, B80, B82, B88), and lays it out
+ * soundly (B54, B68). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,6 +70,20 @@ static void head_size_of_its_own(void **state) {
     wh_params_free(&p);
 }
 
+/* B68: nothing is kept in 32 bits. */
+static void a_tensor_of_2_to_the_31(void **state) {
+    (void)state;
+    struct wh_model m = sized(WH_LLAMA, 262144, 8192, 1, 64, 1);
+    struct wh_params p;
+    assert_int_equal(wh_params_new(&m, &p), WH_OK);
+    const struct wh_param *token = wh_params_find(&p, WH_P_EMBED_TOKEN, -1), *head = wh_params_find(&p, WH_P_HEAD, -1);
+    assert_int_equal(token->elems, 2147483648);
+    assert_int_equal(head->elems, 2147483648);
+    assert_true(head->offset >= token->offset + 2147483648);
+    assert_int_equal(p.elems, 2 * 2147483648 + 4 * 8192 * 8192 + 3 * 8192 + 3 * 8192);
+    wh_params_free(&p);
+}
+
 /* Every tensor has its place, none overlap, joined ones touch, others are aligned. */
 static void layout(void **state) {
     (void)state;
@@ -100,6 +114,7 @@ static void layout(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiny_model), cmocka_unit_test(published_models),
-                                       cmocka_unit_test(head_size_of_its_own), cmocka_unit_test(layout)};
+                                       cmocka_unit_test(head_size_of_its_own),
+                                       cmocka_unit_test(a_tensor_of_2_to_the_31), cmocka_unit_test(layout)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

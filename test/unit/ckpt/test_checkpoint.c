@@ -24,7 +24,7 @@ static struct wh_params params;
 static float *weights, *m1, *m2;
 static char run[64];
 
-/* Odd sizes, so that flat buffers have alignment gaps (CASES B40). */
+/* Odd sizes, so that flat buffers have alignment gaps (case B40). */
 static void make_model(struct wh_model *m) {
     wh_model_defaults(WH_LLAMA, m);
     m->V = 13, m->C = 6, m->L = 2, m->H = 3, m->Hkv = 1, m->D = 2, m->F = 7, m->max_position = 16;
@@ -195,7 +195,7 @@ static void moments_may_be_absent_at_step_zero(void **state) {
     expect(load_step(5), WH_DAMAGED, "has no adam_m.safetensors");
 }
 
-/* CASES B45 */
+/* Case B45 */
 static void missing_step_lists_what_exists(void **state) {
     (void)state;
     char *folder, typo[80];
@@ -214,7 +214,7 @@ static void missing_step_lists_what_exists(void **state) {
     expect(wh_ckpt_find(at("step-00000010"), 20, &folder, NULL), WH_DAMAGED, "is the checkpoint of step 10, not 20");
 }
 
-/* CASES B42: all files of the newest are empty after a power cut; leftovers of a kill do not pile up. */
+/* Case B42: all files of the newest are empty after a power cut; leftovers of a kill do not pile up. */
 static void newest_complete_one_is_taken(void **state) {
     (void)state;
     save(10, 0), save(20, 0), save(30, 0);
@@ -244,8 +244,8 @@ static void newest_complete_one_is_taken(void **state) {
     wh_text_clear(&remarks);
     struct wh_ckpt_view v = view(12);
     expect(wh_ckpt_save(run, &v, 0, &remarks), WH_OK, "");
-    assert_non_null(strstr(remarks.data, "step-00000012.part, left by a save"));
-    assert_false(there("step-00000012.part"));
+    assert_non_null(strstr(remarks.data, "step-00000012.part: left by a save"));
+    assert_false(there("step-00000012.part") || there("step-00000030") || there("step-00000020"));
     wh_text_fini(&remarks);
 }
 
@@ -260,7 +260,7 @@ static void all_damaged_says_why(void **state) {
     expect(wh_ckpt_find(at("step-00000010"), WH_CKPT_LATEST, &folder, NULL), WH_DAMAGED, "never completed");
 }
 
-/* CASES B43: one byte off the end and one flipped bit, of each file, everywhere. */
+/* Case B43: one byte off the end and one flipped bit, of each file, everywhere. */
 static void every_cut_and_every_flipped_byte_is_found(void **state) {
     (void)state;
     save(2, 0);
@@ -303,7 +303,7 @@ static void the_damaged_tensor_is_named(void **state) {
     expect(load_step(2), WH_DAMAGED, "adam_m.safetensors is damaged: the hash of tensor final.norm.gain");
 }
 
-/* CASES B44 */
+/* Case B44 */
 static void mixed_parts_are_found(void **state) {
     (void)state;
     char command[400];
@@ -333,7 +333,7 @@ static size_t complete_ones(void) {
     return n;
 }
 
-/* CASES B47 */
+/* Case B47 */
 static void keep_last(void **state) {
     (void)state;
     for (uint64_t step = 5; step <= 20; step += 5) {
@@ -414,7 +414,7 @@ static void killed_while_saving(void **state) {
     wh_dir_list_free(names, count);
 }
 
-/* CASES B46: a file size limit stands for a full disk. */
+/* Case B46: a file size limit stands for a full disk. */
 static void disk_full_leaves_the_old_one(void **state) {
     (void)state;
     save(15, 1);

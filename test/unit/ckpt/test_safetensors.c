@@ -1,4 +1,4 @@
-/* Safetensors headers that lie (CASES B49 to B52) and what the writer makes. */
+/* Safetensors headers that lie (cases B49 to B52) and what the writer makes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -179,7 +179,7 @@ static void odd_values(void **state) {
     expect_faults(small, "threads=\"\\0\"", "--set threads=\"\\0\": a zero byte in a value");
 }
 
-/* CASES B19: refused with the numbers, never truncated. (dp itself is refused too: this build has one rank.) */
+/* Case B19: refused with the numbers, never truncated. (dp itself is refused too: this build has one rank.) */
 static void batch_not_divisible(void **state) {
     (void)state;
     static const char one_rank[] = "--set: this build trains with one rank: parallelism.dp 8 must be 1\n";
@@ -204,7 +204,7 @@ static void batch_not_divisible(void **state) {
     }
 }
 
-/* CASES B21: all factors shown; one left out is worked out. */
+/* Case B21: all factors shown; one left out is worked out. */
 static void batch_factors(void **state) {
     (void)state;
     struct wh_config c;
@@ -225,7 +225,36 @@ static void batch_factors(void **state) {
         "tokens.batch_accumulation_per_replica)");
 }
 
-/* CASES B79: 9765625, or refused; never 9. */
+/* Cases B80 and B88: what the jobs of published models work out to, though this build has one rank. */
+static void published_batches(void **state) {
+    (void)state;
+    struct wh_config c;
+    struct wh_faults f;
+    load(small,
+         "tokens.micro_batch_size=4|tokens.batch_accumulation_per_replica=32|parallelism.dp=12|"
+         "tokens.global_batch_size=null",
+         &c, &f);
+    assert_int_equal(f.count, 1);
+    assert_int_equal(c.tokens.global_batch, 1536);
+    wh_faults_status(&f, WH_CONFIG);
+    wh_config_free(&c);
+    load(small, "tokens.micro_batch_size=16|tokens.global_batch_size=1024|parallelism.dp=8", &c, &f);
+    assert_int_equal(f.count, 1);
+    assert_int_equal(c.tokens.accumulation, 8);
+    wh_faults_status(&f, WH_CONFIG);
+    wh_config_free(&c);
+}
+
+/* Cases B12 and B32: without fp16 there is no loss scale to get wrong. */
+static void half_precision_is_refused(void **state) {
+    (void)state;
+    expect_faults(small, "model.dtype=float16",
+                  "--set model.dtype=float16: model.dtype: 'float16' is none of float32|bfloat16");
+    expect_faults(small, "fp16=true",
+                  "--set fp16=true: fp16: true has no meaning here: model.dtype is float32 or bfloat16");
+}
+
+/* Case B79: 9765625, or refused; never 9. */
 static void underscores(void **state) {
     (void)state;
     struct wh_config c;
@@ -262,7 +291,7 @@ static void rules_across_keys(void **state) {
     expect_faults(small, "model.model_config.hidden_act=gelu_new|data.end_of_text=256",
                   "--set: model.model_config.hidden_act does not fit model_type llama; legal: silu");
     expect_faults(small, "checkpoint.folder=elsewhere",
-                  "--set: checkpoints.checkpoints_path: checkpoints lie in the run's folder, which --out names; "
+                  "--set: checkpoints.checkpoints_path: checkpoints lie in the run folder (--out), in checkpoints/; "
                   "leave it out");
     expect_faults(small, "data.end_of_text=256", "--set: data.end_of_text 256 is not below vocab_size 256");
     expect_faults(small, "model.config=config.json",
@@ -297,7 +326,7 @@ static void schedule(void **state) {
         "optimizer.learning_rate_scheduler.lr_decay_starting_step 9");
 }
 
-/* The values of nanotron's examples/config_tiny_llama.yaml (CASES B82) with its many nulls, on one rank. */
+/* The values of nanotron's examples/config_tiny_llama.yaml (case B82) with its many nulls, on one rank. */
 static const char nanotron[] =
     "checkpoints: {checkpoint_interval: 10, checkpoints_path_is_shared_file_system: false,\n"
     "  resume_checkpoint_path: null, save_initial_state: false}\n"
@@ -496,6 +525,8 @@ int main(void) {
         cmocka_unit_test(odd_values),
         cmocka_unit_test(batch_not_divisible),
         cmocka_unit_test(batch_factors),
+        cmocka_unit_test(published_batches),
+        cmocka_unit_test(half_precision_is_refused),
         cmocka_unit_test(underscores),
         cmocka_unit_test(rules_across_keys),
         cmocka_unit_test(schedule),

@@ -79,7 +79,7 @@ static void test_documents(void **state) {
     wh_tokens_close(t);
 }
 
-/* CASES B07: the same rows however the global batch is cut, document i being token i repeated. */
+/* Case B07: the same rows however the global batch is cut, document i being token i repeated. */
 static void test_cuts(void **state) {
     (void)state;
     enum { T = 8, N = 64, BATCH = 16 };

@@ -7,7 +7,7 @@
 
 #include "data/sampler.h"
 
-/* CASES B63: R*B*T = 256 tokens a step. */
+/* Case B63: R*B*T = 256 tokens a step. */
 static void test_one_token_short(void **state) {
     (void)state;
     static const uint64_t tokens[] = {257, 512, 513, 1000}, steps[] = {1, 1, 2, 3};
@@ -25,7 +25,7 @@ static void test_one_token_short(void **state) {
     assert_int_equal(wh_sampler_init(100, 4, 0, 1, false, &s), WH_CONFIG);
 }
 
-/* CASES B07: 64 documents, 8 sequences a step, two epochs. */
+/* Case B07: 64 documents, 8 sequences a step, two epochs. */
 static void test_epochs(void **state) {
     (void)state;
     struct wh_sampler s;
@@ -47,7 +47,7 @@ static void test_epochs(void **state) {
     assert_true(equal < 16);
 }
 
-/* CASES B37: 5 steps of 4, then a new process from the index alone. */
+/* Case B37: 5 steps of 4, then a new process from the index alone. */
 static void test_resume(void **state) {
     (void)state;
     struct wh_sampler before, after;
@@ -61,7 +61,7 @@ static void test_resume(void **state) {
     for (int i = 0; i < 64; i++) assert_int_equal(seen[i], 1);
 }
 
-/* CASES B38 (10 sequences, batch 4) and B64 (100 sequences, batch 21): the tail is dropped, alike in both runs. */
+/* Cases B38 (10 sequences, batch 4) and B64 (100 sequences, batch 21): the tail is dropped, alike in both runs. */
 static void test_tail(void **state) {
     (void)state;
     struct wh_sampler s;

@@ -138,7 +138,7 @@ static void refuse(char *json, enum wh_status code, const char *says) {
     free(json);
 }
 
-/* CASES B58. */
+/* Case B58. */
 static void test_one_character_over_tokens(void **state) {
     (void)state;
     static const uint32_t lai[] = {0xe4, 0xbe, 0x86}, umlaut[] = {0xc3, 0xa4};
@@ -165,7 +165,7 @@ static void test_one_character_over_tokens(void **state) {
     wh_tokenizer_close(t);
 }
 
-/* CASES B59: a text of 1 KiB from both spellings. */
+/* Case B59: a text of 1 KiB from both spellings. */
 static void test_merges_as_pairs(void **state) {
     (void)state;
     static const char more[] = ", \"th\": 256, \"the\": 257, \"\\u0120the\": 258, \"in\": 259";
@@ -184,7 +184,7 @@ static void test_merges_as_pairs(void **state) {
     wh_tokenizer_close(a), wh_tokenizer_close(b);
 }
 
-/* CASES B60: </s> has id 2. Ids of bytes start at 10. */
+/* Case B60: </s> has id 2. Ids of bytes start at 10. */
 static void test_special_in_text(void **state) {
     (void)state;
     static const uint32_t one[] = {10 + 'a', 10 + 'b', 2}, two[] = {10 + 'a', 10 + ' ', 10 + 'b', 2, 10 + 'c'};

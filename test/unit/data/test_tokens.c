@@ -66,7 +66,7 @@ static void test_llmc_round_trip(void **state) {
     }
 }
 
-/* CASES B62: the right size of 1,000 tokens is 3,024 bytes. */
+/* Case B62: the right size of 1,000 tokens is 3,024 bytes. */
 static void write_llmc_raw(const char *path, int32_t magic, int32_t version, int32_t count, size_t bytes) {
     unsigned char file[3100] = {0};
     const int32_t header[3] = {magic, version, count};
@@ -259,7 +259,7 @@ static void test_megatron_refusals(void **state) {
     refuse_index(74, 1, 8, "last document mark is 1");
 }
 
-/* CASES B65: 200 shards under `ulimit -n 64`, read across every border. */
+/* Case B65: 200 shards under `ulimit -n 64`, read across every border. */
 static void test_many_shards(void **state) {
     (void)state;
     enum { SHARDS = 200, EACH = 7 };
@@ -289,7 +289,7 @@ static void test_many_shards(void **state) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* CASES B61: 1,100,000,000 tokens in a sparse file; the last 257 are 1..257, and two known ones stand where the last
+/* Case B61: 1,100,000,000 tokens in a sparse file; the last 257 are 1..257, and two known ones stand where the last
  * batch of 256 starts: byte 2,200,000,000. Written with plain calls: nothing else here makes a hole. The file is too
  * large for the check at open, so a bad id is found by the read. */
 static void write_large(const char *path) {

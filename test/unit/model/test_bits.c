@@ -73,7 +73,7 @@ static void check(const struct tiny *t, const struct wh_net_shape *plain, const 
     release(&got);
 }
 
-/* All the ways against one. */
+/* All the ways against one. With dropout: recompute draws the same masks again (case B34). */
 static void every_way(const struct tiny *t, struct wh_net_shape plain, bool documents) {
     static const char *const kernels[] = {"reference", "avx2", "avx512"};
     struct outcome want;

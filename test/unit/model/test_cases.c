@@ -1,5 +1,5 @@
-/* Cases of other programs' users: how losses are averaged, masked tokens, documents, evaluation (CASES B01, B03, B05, B16,
- * B27). */
+/* Cases of other programs' users: how losses are averaged, masked tokens, documents, evaluation, dropout (cases B01, B03,
+ * B05, B16, B27, B33). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,8 @@
 /* cmocka wants the headers above first */
 #include <cmocka.h>
 
-#include "tiny.h"
+#include "model/layer.h"
+#include "test/unit/model/tiny.h"
 
 static void setup(struct tiny *t, enum wh_family family, uint32_t sequences, uint32_t T) {
     *t = (struct tiny){.model = tiny_model(family)};
@@ -206,11 +207,71 @@ static void evaluation_in_pieces(void **state) {
     tiny_free(&t);
 }
 
+enum { B33_T = 12, B33_TOKENS = 2 * B33_T };
+
+/* Token losses of two sequences. */
+static void dropout_losses(const struct tiny *t, uint32_t micro, uint64_t seed, uint32_t step, double *out) {
+    struct wh_net_shape shape = tiny_shape(t);
+    struct wh_net net;
+    const struct wh_net_batch batch = {t->ids, t->labels, NULL};
+    shape.micro_batch = micro, shape.grain = (struct wh_grain){2, 1, 1}, shape.seed = seed;
+    assert_int_equal(wh_net_new(&shape, &net), WH_OK);
+    wh_net_init_weights(&net, 1);
+    for (uint32_t i = 0; i < 2 / micro; i++) wh_net_train(&net, i, &batch, 1.0f / (float)t->valid, step);
+    wh_net_finish(&net, &batch, step);
+    memcpy(out, net.token_loss, B33_TOKENS * sizeof *out);
+    wh_net_free(&net);
+}
+
+/* B33: a mask is a function of seed, step and place in the global batch. Two equal sequences get different ones, at each
+ * of the three kinds of dropout; the cut into micro-batches is not felt. */
+static void dropout_masks(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct tiny t;
+        double a[B33_TOKENS], b[B33_TOKENS];
+        setup(&t, WH_GPT2, 2, B33_T);
+        memcpy(t.ids + B33_T, t.ids, B33_T * sizeof *t.ids);
+        for (uint32_t i = 0; i < B33_TOKENS; i++) t.labels[i] = (int32_t)(i % B33_T);
+        t.valid = B33_TOKENS;
+        t.model.dropout_embed = kind == 1 ? 0.5f : 0.0f;
+        t.model.dropout_attention = kind == 2 ? 0.5f : 0.0f;
+        t.model.dropout_residual = kind == 3 ? 0.5f : 0.0f;
+        dropout_losses(&t, 2, 3, 5, a);
+        assert_int_equal(memcmp(a, a + B33_T, sizeof a / 2) == 0, kind == 0);
+        dropout_losses(&t, 1, 3, 5, b);
+        assert_memory_equal(a, b, sizeof a);
+        dropout_losses(&t, 2, 3, 6, b);
+        assert_int_equal(memcmp(a, b, sizeof a) == 0, kind == 0);
+        dropout_losses(&t, 2, 4, 5, b);
+        assert_int_equal(memcmp(a, b, sizeof a) == 0, kind == 0);
+        tiny_free(&t);
+    }
+}
+
+/* Each layer and each place in it has a random stream of its own. */
+static void dropout_streams(void **state) {
+    (void)state;
+    enum { LAYERS = 3, STREAMS = 1 + 3 * LAYERS };
+    const struct wh_model model = {.dropout_embed = 0.5f, .dropout_attention = 0.5f, .dropout_residual = 0.5f};
+    const struct wh_net net = {.shape = {.model = &model, .seed = 3}};
+    const struct wh_pass pass = {.step = 5, .dropout = true};
+    struct wh_dropout d[STREAMS];
+    d[0] = wh_dropout_at(&net, &pass, -1, WH_SITE_EMBED);
+    for (int i = 1; i < STREAMS; i++)
+        d[i] = wh_dropout_at(&net, &pass, (i - 1) / 3, (enum wh_dropout_site)(WH_SITE_ATTENTION + (i - 1) % 3));
+    for (int i = 0; i < STREAMS; i++) {
+        assert_true(d[i].threshold == 1u << 31 && d[i].scale == 2.0f);
+        for (int j = 0; j < i; j++) assert_memory_not_equal(&d[i].rng, &d[j].rng, sizeof d[i].rng);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unequal_micro_batches), cmocka_unit_test(nothing_to_learn_from),
         cmocka_unit_test(zero_head_gives_ln_V),  cmocka_unit_test(documents_do_not_see_each_other),
-        cmocka_unit_test(evaluation_in_pieces),
+        cmocka_unit_test(evaluation_in_pieces),  cmocka_unit_test(dropout_masks),
+        cmocka_unit_test(dropout_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The gradient's norm, clipping, decay and the update, against arithmetic by hand (CASES B08, B11, B28, B29, B30). */
+/* The gradient's norm, clipping, decay and the update, against arithmetic by hand (cases B08, B11, B28, B29, B30). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

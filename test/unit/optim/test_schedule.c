@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-/* CASES B36: warm-up 10, cosine to update 100, peak 1e-3, floor 1e-4. */
+/* Case B36: warm-up 10, cosine to update 100, peak 1e-3, floor 1e-4. */
 static const struct wh_config_lr b36 = {
     .peak = 1e-3, .floor = 1e-4, .warmup_steps = 10, .decay_start = 10, .decay_steps = 90, .style = WH_LR_COSINE};
 
-/* CASES B82: nanotron's tiny configuration. */
+/* Case B82: nanotron's tiny configuration. */
 static const struct wh_config_lr b82 = {
     .peak = 3e-4, .floor = 1e-5, .warmup_steps = 2, .decay_start = 2, .decay_steps = 13, .style = WH_LR_COSINE};
 

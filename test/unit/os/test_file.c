@@ -121,7 +121,7 @@ static void old_content_survives_what_is_abandoned(void **state) {
     expect_failure(wh_file_create(at("no/x"), &w), WH_IO, "cannot create");
 }
 
-/* A size limit is an error like a full disk, not the end of the process (CASES B46). */
+/* A size limit is an error like a full disk, not the end of the process (case B46). */
 static void no_room(void **state) {
     (void)state;
     pid_t child = fork();

@@ -443,7 +443,7 @@ static void tiny_probabilities_too(void **state) {
     free(in);
 }
 
-/* CASES.md B27: tokens of document 1 change, rows of document 2 keep their bits; without the mask they do not. */
+/* Case B27: tokens of document 1 change, rows of document 2 keep their bits; without the mask they do not. */
 static void check_documents(bool masked) {
     const struct shape s = {100, 16, 2, WH_F32, 1, true, false};
     struct data *in = make_data(&s);
