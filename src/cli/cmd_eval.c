@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/run_folder.h"
@@ -8,7 +9,7 @@
 
 struct args {
     struct wh_cli_common common;
-    const char *model;
+    const char *model, *tokenizer;
     struct wh_option_list data;
     uint64_t step, sequence_length, micro_batch, limit, threads;
 };
@@ -22,6 +23,8 @@ static const struct wh_option options[] = {
      "positions per sequence (default: the run's, else the model's longest)"},
     {"micro-batch", 0, WH_OPTION_UINT, offsetof(struct args, micro_batch), "N", "sequences at once (default 4)"},
     {"limit", 0, WH_OPTION_UINT, offsetof(struct args, limit), "N", "sequences at most (default: all)"},
+    {"tokenizer", 0, WH_OPTION_TEXT, offsetof(struct args, tokenizer), "WHAT",
+     "bytes, or a tokenizer file, for text (default: the model's own)"},
     {"threads", 't', WH_OPTION_UINT, offsetof(struct args, threads), "N", "default: all processors"},
     WH_CLI_COMMON(struct args),
     {0}};
@@ -34,16 +37,35 @@ struct inputs {
     bool split_documents;
 };
 
+static bool is_text(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot && (strcmp(dot, ".txt") == 0 || strcmp(dot, ".jsonl") == 0);
+}
+
+/* As the run read its data; else token files by themselves, and text through the model's tokenizer. */
+static enum wh_status open_tokens(const struct args *a, const struct wh_open_model *m, const struct inputs *in,
+                                  struct wh_tokens **out) {
+    const uint32_t V = m->info.model.V;
+    struct wh_tokenizer *tokenizer;
+    uint32_t end;
+    bool text = false;
+    if (in->config && !a->tokenizer) return wh_session_open_tokens(in->config, in->paths, in->count, out);
+    for (size_t i = 0; i < in->count; i++) text = text || is_text(in->paths[i]);
+    if (!text) return wh_tokens_open(in->paths, in->count, WH_TOKENS_AUTO, V, out);
+    WH_TRY(wh_run_folder_tokenizer(a->model, a->tokenizer, V, &tokenizer));
+    const int64_t end_of_text = wh_tokenizer_end_of_text(tokenizer, &end) ? (int64_t)end : -1;
+    enum wh_status status = wh_tokens_open_text(in->paths, in->count, WH_TOKENS_AUTO, V, tokenizer, end_of_text, out);
+    wh_tokenizer_close(tokenizer);
+    return status;
+}
+
 static enum wh_status measure(const struct args *a, struct wh_open_model *m, const struct inputs *in,
                               struct wh_evaluation *out) {
     struct wh_tokens *tokens;
     struct wh_sampler sampler;
     const uint32_t T = m->net.shape.T;
     const size_t n = (size_t)m->net.shape.micro_batch * T;
-    if (in->config)
-        WH_TRY(wh_session_open_tokens(in->config, in->paths, in->count, &tokens));
-    else
-        WH_TRY(wh_tokens_open(in->paths, in->count, WH_TOKENS_AUTO, m->info.model.V, &tokens));
+    WH_TRY(open_tokens(a, m, in, &tokens));
     uint32_t *ids = malloc(n * sizeof *ids), *starts = in->split_documents ? malloc(n * sizeof *starts) : NULL;
     int32_t *labels = malloc(n * sizeof *labels);
     const struct wh_batch data = {tokens, &sampler, in->end_of_text, in->split_documents};
@@ -102,11 +124,12 @@ static enum wh_status eval(struct args *a) {
         in.T = c.tokens.sequence_length;
         in.split_documents = c.data.document_mask;
     }
-    if (in.split_documents) WH_TRY(wh_session_end_of_text(&c, &in.end_of_text));
     if (a->sequence_length) in.T = (uint32_t)a->sequence_length;
-    enum wh_status status =
-        in.count ? evaluate(a, &in)
-                 : WH_FAIL(WH_USAGE, "name the files to measure on: %s has no validation data of its own", a->model);
+    enum wh_status status = in.split_documents ? wh_session_end_of_text(&c, &in.end_of_text) : WH_OK;
+    if (status == WH_OK)
+        status = in.count ? evaluate(a, &in)
+                          : WH_FAIL(WH_USAGE, "name the files to measure on: %s has no validation data of its own",
+                                    a->model);
     if (known) wh_config_free(&c);
     return status;
 }

@@ -24,7 +24,7 @@ static const struct wh_option options[] = {
     {"seed", 0, WH_OPTION_UINT, offsetof(struct args, seed), "N", "of the choice (default 0)"},
     {"step", 0, WH_OPTION_UINT, offsetof(struct args, step), "N", "checkpoint of this step (default: the newest)"},
     {"tokenizer", 0, WH_OPTION_TEXT, offsetof(struct args, tokenizer), "WHAT",
-     "bytes, or a tokenizer file (default: the run's, else bytes)"},
+     "bytes, or a tokenizer file (default: the model's own)"},
     {"threads", 't', WH_OPTION_UINT, offsetof(struct args, threads), "N", "default: all processors"},
     WH_CLI_COMMON(struct args),
     {0}};
@@ -71,18 +71,16 @@ static enum wh_status generate(struct args *a) {
     struct wh_tokenizer *tokenizer;
     struct wh_text remarks = {0};
     WH_TRY(wh_cli_range("--threads", a->threads, 0, 4096));
-    char *name = wh_run_folder_tokenizer(a->model, a->tokenizer);
     const struct wh_open_how how = {.step = a->step, .micro_batch = 1, .threads = (int)a->threads};
-    enum wh_status status = wh_tokenizer_open(name, &tokenizer);
-    free(name);
-    if (status != WH_OK) return status;
-    status = wh_open_model(a->model, &how, &m, &remarks);
+    enum wh_status status = wh_open_model(a->model, &how, &m, &remarks);
     wh_cli_remarks(&remarks);
+    if (status != WH_OK) return status;
+    status = wh_run_folder_tokenizer(a->model, a->tokenizer, m.info.model.V, &tokenizer);
     if (status == WH_OK) {
         status = write_text(a, &m, tokenizer);
-        wh_open_model_close(&m);
+        wh_tokenizer_close(tokenizer);
     }
-    wh_tokenizer_close(tokenizer);
+    wh_open_model_close(&m);
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/hf.h"
 #include "cli/cli.h"
+#include "data/tokenizer.h"
 #include "os/file.h"
 
 struct args {
@@ -53,6 +54,22 @@ static enum wh_status write_checkpoint(const char *to, const struct wh_hf_config
     return wh_ckpt_write(to, &view);
 }
 
+/* The model's tokenizer, so that text can be given to it; one that can't be used is no reason to refuse the model. */
+static void bring_tokenizer(const struct args *a) {
+    struct wh_tokenizer *tokenizer;
+    char *path = wh_path_join(a->to, "tokenizer.json");
+    enum wh_status status = wh_tokenizer_open(a->from, &tokenizer);
+    if (status == WH_OK) {
+        status = wh_tokenizer_write(tokenizer, path);
+        wh_tokenizer_close(tokenizer);
+    }
+    if (status == WH_OK)
+        wh_cli_say("tokenizer: %s", path);
+    else
+        wh_cli_say("no tokenizer came along: %s", wh_error()->message);
+    free(path);
+}
+
 static enum wh_status import(const struct args *a) {
     struct wh_hf_config config;
     struct wh_params params;
@@ -65,6 +82,7 @@ static enum wh_status import(const struct args *a) {
     if (status == WH_OK) status = wh_hf_import(a->from, &config.model, &params, weights, &notes);
     say_lines(&notes);
     if (status == WH_OK) status = write_checkpoint(a->to, &config, &params, weights);
+    if (status == WH_OK) bring_tokenizer(a);
     if (status == WH_OK) report(a, &config, &params);
     free(weights);
     wh_params_free(&params);

@@ -49,13 +49,27 @@ bool wh_run_folder_config(const char *path, struct wh_config *out) {
     return read;
 }
 
-char *wh_run_folder_tokenizer(const char *path, const char *asked) {
+/* "bytes", a path, or NULL; malloc'd. */
+static char *known_tokenizer(const char *path, uint32_t vocab) {
     struct wh_config c;
-    if (asked) return strdup(asked);
-    if (!wh_run_folder_config(path, &c)) return strdup("bytes");
-    char *name = strdup(c.tokenizer.path);
-    wh_config_free(&c);
-    return name;
+    char *name;
+    if (wh_run_folder_config(path, &c)) {
+        name = strdup(c.tokenizer.path);
+        wh_config_free(&c);
+        return name;
+    }
+    if (has(path, "tokenizer.json")) return wh_path_join(path, "tokenizer.json");
+    return vocab == 256 ? strdup("bytes") : NULL;
+}
+
+enum wh_status wh_run_folder_tokenizer(const char *path, const char *asked, uint32_t vocab, struct wh_tokenizer **out) {
+    char *name = asked ? strdup(asked) : known_tokenizer(path, vocab);
+    enum wh_status status =
+        name ? wh_tokenizer_open(name, out)
+             : WH_FAIL(WH_USAGE, "no tokenizer is known for %s, which has %u tokens; name one with --tokenizer", path,
+                       vocab);
+    free(name);
+    return status;
 }
 
 void wh_cli_remarks(struct wh_text *remarks) {

@@ -310,7 +310,6 @@ static void describe(struct run *r) {
 
 static enum wh_status open_run(struct run *r) {
     const struct wh_config *c = r->config;
-    WH_TRY(wh_session_open(c, &r->session));
     WH_TRY(start(r));
     WH_TRY(wh_ckpt_check_space(r->options->out, wh_ckpt_bytes(&r->session.params, true)));
     WH_TRY(write_config(r));
@@ -348,8 +347,9 @@ enum wh_status wh_train_run(const struct wh_config *config, const struct wh_trai
     if (options->start == WH_TRAIN_RESUME && !wh_ckpt_any(options->out)) /* before a mistyped folder is made */
         return WH_FAIL(WH_DAMAGED, "%s holds no checkpoint to resume from; without --resume a run starts afresh",
                        options->out);
-    WH_TRY(wh_dir_create(options->out));
-    WH_TRY(wh_lock_take(options->out, &r.lock));
+    WH_TRY(wh_session_open(config, &r.session)); /* before the folder: what can't run leaves none */
+    WH_TRY_GOTO(wh_dir_create(options->out), close);
+    WH_TRY_GOTO(wh_lock_take(options->out, &r.lock), close);
     r.metrics = wh_path_join(options->out, "metrics.jsonl");
     r.log = wh_path_join(options->out, "log.txt");
     wh_signal_watch();

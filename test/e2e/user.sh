@@ -64,7 +64,9 @@ says "hidden_size: 32"
 # A config.yaml beside a model is not a run's.
 ends 0 "$wanhe" import test/golden/hf/llama "$tmp/imported"
 printf 'tokenizer: nothing of ours\n' >"$tmp/config.yaml"
-ends 0 "$wanhe" generate "$tmp/imported" --tokens 3
+ends 2 "$wanhe" generate "$tmp/imported" --tokens 3
+says "no tokenizer is known"
+ends 0 "$wanhe" generate "$tmp/imported" --tokens 3 --tokenizer bytes
 silent_about warning
 
 # Messages.
