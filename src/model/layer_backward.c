@@ -2,7 +2,8 @@
  *
  * dx enters as the gradient of x_out and leaves as that of x_in. Input gradients of column-cut matrices (qkv, up) are
  * sums over channels that tensor parallelism splits: S slices (parts_qkv, parts_up); those of row-cut ones (o, down)
- * are one chain over C. net->d_wide, d_norm and d_qkv are reused in the order written. */
+ * are one chain over C. Activations that have served become the room for gradients, in
+ * the order written. */
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
@@ -102,8 +103,8 @@ static void feed_forward_back(struct wh_net *net, const struct wh_pass *pass, ui
 
     weight_gradient(net, piece, WH_P_MLP_DOWN, layer, dy, C, a->act, F);
     wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_DOWN_BIAS, layer), dy, C);
-    input_gradient(net, n, dy, C, WH_P_MLP_DOWN, layer, F, NULL, net->d_wide);
-    activate_back(net, n, a->up, net->d_wide); /* a->up now holds its own gradient */
+    input_gradient(net, n, dy, C, WH_P_MLP_DOWN, layer, F, NULL, a->act);
+    activate_back(net, n, a->up, a->act); /* both now hold their own gradients */
     weight_gradient(net, piece, up, layer, a->up, width, a->norm2, C);
     wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_UP_BIAS, layer), a->up, width);
     input_gradient(net, n, a->up, width, up, layer, C, &net->parts_up, net->d_norm);
@@ -115,15 +116,16 @@ static void attention_branch_back(struct wh_net *net, const struct wh_pass *pass
     const struct wh_model *m = net->shape.model;
     const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
     const void *dy = branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx);
+    void *d_attn = a->act, *d_qkv = a->up; /* the feed-forward half is done with them */
 
     weight_gradient(net, piece, WH_P_ATTN_O, layer, dy, C, a->attn, q);
     wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_O_BIAS, layer), dy, C);
-    input_gradient(net, n, dy, C, WH_P_ATTN_O, layer, q, NULL, net->d_wide);
-    attention_back(net, pass, layer, a, net->d_wide, net->d_qkv);
-    if (!m->learned_positions) rotate_back(net, pass, net->d_qkv);
-    weight_gradient(net, piece, WH_P_ATTN_Q, layer, net->d_qkv, width, a->norm1, C);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_Q_BIAS, layer), net->d_qkv, width);
-    input_gradient(net, n, net->d_qkv, width, WH_P_ATTN_Q, layer, C, &net->parts_qkv, net->d_norm);
+    input_gradient(net, n, dy, C, WH_P_ATTN_O, layer, q, NULL, d_attn);
+    attention_back(net, pass, layer, a, d_attn, d_qkv);
+    if (!m->learned_positions) rotate_back(net, pass, d_qkv);
+    weight_gradient(net, piece, WH_P_ATTN_Q, layer, d_qkv, width, a->norm1, C);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_Q_BIAS, layer), d_qkv, width);
+    input_gradient(net, n, d_qkv, width, WH_P_ATTN_Q, layer, C, &net->parts_qkv, net->d_norm);
     wh_norm_backward(net, piece, n, x_in, a->norm1_stats, net->d_norm, WH_P_ATTN_NORM_GAIN, layer, true, dx);
 }
 

@@ -42,7 +42,7 @@ static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_ro
     acts->attn = take(a, row, n * m->H * m->D, e);
     acts->x_mid = take(a, row, n * m->C, e);
     acts->norm2_stats = take(a, row, n * 2, sizeof(float));
-    acts->up = take(a, row, n * up_width(m), e);
+    acts->up = take(a, row, n * max2(up_width(m), qkv_width(m)), e);
 }
 
 /* What selective recompute drops. */
@@ -51,7 +51,7 @@ static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_ro
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     acts->norm1 = take(a, row, n * m->C, e);
     acts->norm2 = take(a, row, n * m->C, e);
-    acts->act = take(a, row, n * m->F, e);
+    acts->act = take(a, row, n * max2(m->F, (size_t)m->H * m->D), e);
 }
 
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
@@ -94,8 +94,6 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     if (!net->shape.train) return;
     net->dx = take(a, WH_ROW_BACKWARD, tokens * m->C, e);
     net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, e);
-    net->d_wide = take(a, WH_ROW_BACKWARD, n * max2(m->F, max2((size_t)m->H * m->D, m->C)), e);
-    net->d_qkv = take(a, WH_ROW_BACKWARD, n * qkv_width(m), e);
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));
 }

@@ -65,8 +65,8 @@ struct wh_layer_acts {
     void *x_mid;        /* [n, C] residual stream after attention */
     void *norm2;        /* [n, C] */
     float *norm2_stats;
-    void *up;  /* [n, F] or [n, 2F]: before the activation */
-    void *act; /* [n, F] */
+    void *up;  /* [n, F] or [n, 2F]: before the activation; backward: their gradients, then those of qkv */
+    void *act; /* [n, F]; backward: its gradient, then that of attn */
 };
 
 /* A sum over channels cut into slices for the GEMM. */
@@ -112,8 +112,6 @@ struct wh_net {
 
     void *dx;     /* [global_batch * T, C] gradient of the residual stream; ends as that of the embedding */
     void *d_norm; /* [n, C] */
-    void *d_wide; /* [n, max(F, H D, C)] */
-    void *d_qkv;  /* [n, (H + 2 Hkv) D] */
 
     float *rope_cos, *rope_sin; /* [T, D/2] */
     float *row_scratch;         /* per thread: row_scratch_elems */
