@@ -374,8 +374,8 @@ static void check_name(struct check *x) {
 
 static void check_numbers(struct check *x) {
     const struct wh_config *c = x->c;
-    if (!c->optimizer.accumulate_grad_in_fp32)
-        fault(x, WH_KEY_GRAD_FP32, "%s: gradients are always summed in float32; write true or leave it out",
+    if (!c->optimizer.accumulate_grad_in_fp32 && c->model.dtype == WH_F32)
+        fault(x, WH_KEY_GRAD_FP32, "%s false keeps gradients in bfloat16: it needs model.dtype bfloat16",
               path(WH_KEY_GRAD_FP32));
     if (*c->checkpoints.path)
         fault(x, WH_KEY_CKPT_PATH, "%s: checkpoints lie in the run folder (--out), in checkpoints/; leave it out",

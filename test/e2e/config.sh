@@ -57,7 +57,7 @@ refused "tokens.global_batch_size 8 != tokens.micro_batch_size 2 * tokens.batch_
     --set tokens.micro_batch_size=2 --set tokens.batch_accumulation_per_replica=2
 refused "tokens.sequence_length 129 is above max_position_embeddings 128" --set tokens.sequence_length=129
 refused "grain.data 3" --set grain.data=3
-refused "gradients are always summed in float32" --set optimizer.accumulate_grad_in_fp32=false
+refused "needs model.dtype bfloat16" --set optimizer.accumulate_grad_in_fp32=false
 refused "data.document_mask needs data.end_of_text" --set data.document_mask=true
 refused "checkpoints.checkpoints_path" --set checkpoints.checkpoints_path="$tmp/elsewhere"
 refused "vocab_size 255 is below the 256 tokens" --set model.model_config.vocab_size=255

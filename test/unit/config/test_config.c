@@ -286,8 +286,7 @@ static void rules_across_keys(void **state) {
     expect_faults(
         small, "optimizer.accumulate_grad_in_fp32=false|tokens.val_check_interval=5",
         "--set: tokens.val_check_interval is given, but no data.valid\n"
-        "--set: optimizer.accumulate_grad_in_fp32: gradients are always summed in float32; write true or leave "
-        "it out");
+        "--set: optimizer.accumulate_grad_in_fp32 false keeps gradients in bfloat16: it needs model.dtype bfloat16");
     expect_faults(small, "model.model_config.hidden_act=gelu_new|data.end_of_text=256",
                   "--set: model.model_config.hidden_act does not fit model_type llama; legal: silu");
     expect_faults(small, "checkpoint.folder=elsewhere",
