@@ -30,7 +30,7 @@ family=gpt2
 # shellcheck disable=SC2086
 every_way "gpt2 float32, dropout, documents" $dropout $documents
 every_way "gpt2 bfloat16" --set model.dtype=bfloat16 --set optimizer.accumulate_grad_in_fp32=false
-every_kernel --set model.dtype=bfloat16
+every_kernel --set model.dtype=bfloat16 --set optimizer.accumulate_grad_in_fp32=false
 
 # What must change the numbers does: else the comparisons above would show nothing.
 differs() { # WHAT OPTION...
