@@ -52,7 +52,9 @@ def run_ours(config, args):
         _, rss = run(ours_command(config, args.steps, args.threads, out))
         with open(os.path.join(out, "metrics.jsonl")) as file:
             times = [line["step_ms"] for line in map(json.loads, file) if "step_ms" in line]
-    return {"step_ms": times[1:], "peak_rss_mib": rss}
+        with open(os.path.join(out, "times.json")) as file:
+            rows = {row["row"]: row["ms"] for row in json.load(file)["rows"]}
+    return {"step_ms": times[1:], "peak_rss_mib": rss, "time_rows_ms": rows}
 
 
 def run_torch(config, args, core=None):
@@ -94,8 +96,17 @@ def measure(config, args, machine, peers):
         rows.append({"config": os.path.basename(config)[:-5], "program": name, "threads": args.threads,
                      "step_ms": step, "tokens_per_s": rate, "peak_rss_mib": max(r["peak_rss_mib"] for r in results),
                      "mfu_percent": 100 * flops * rate / (peak * 1e9) if flops else None,
-                     "blas_core": results[0].get("blas_core"), "rounds": results})
+                     "step_per_floor": step_per_floor(results), "blas_core": results[0].get("blas_core"),
+                     "rounds": results})
     return rows
+
+
+def step_per_floor(results):
+    """Time of the step over that of its matrix products alone (the floor: their operations at the GEMM's own speed)."""
+    rows = [r["time_rows_ms"] for r in results if "time_rows_ms" in r]
+    if not rows:
+        return None
+    return statistics.median(sum(r.values()) / sum(ms for name, ms in r.items() if name.startswith("time.gemm")) for r in rows)
 
 
 def print_rows(rows):
@@ -103,9 +114,10 @@ def print_rows(rows):
     for r in rows:
         ratio = f"{r['tokens_per_s'] / best_peer:6.2f}" if r["program"] == "wanhe" and best_peer else "      "
         mfu = f"{r['mfu_percent']:6.1f}" if r["mfu_percent"] is not None else "      "
+        floor = f"{r['step_per_floor']:6.2f}" if r["step_per_floor"] else "      "
         name = r["program"].split()[0] + (f" ({r['blas_core']})" if r["blas_core"] else "")
         print(f"{r['config']:14s} {name:20s} {r['step_ms']:10.1f} {r['tokens_per_s']:9.1f} {mfu} "
-              f"{r['peak_rss_mib']:9.0f} {ratio}", flush=True)
+              f"{r['peak_rss_mib']:9.0f} {ratio} {floor}", flush=True)
 
 
 def main():
@@ -126,7 +138,7 @@ def main():
     peers = {name: call for name, call in peers.items() if not args.only or name.startswith(args.only)}
 
     print(f"{args.threads} threads; peaks: {json.dumps(machine['peaks'][-1])}")
-    print("config         program                 ms/step  tokens/s   MFU%   RSS MiB  ratio")
+    print("config         program                 ms/step  tokens/s   MFU%   RSS MiB  ratio step/floor")
     rows = []
     for config in configs:
         rows += measure(config, args, machine, peers)
