@@ -36,8 +36,8 @@ static uint32_t find_merges(uint32_t n, uint32_t rank, uint32_t root, struct mer
         uint32_t holders[2] = {holder(first, left, root), holder(first + left, count - left, root)};
         bool right = rank >= first + left, leaf = right ? left == 1 : count - left == 1;
         if (rank == holders[right])
-            merges[found++] = (struct merge){wh_coll_log2(count), holders[!right],
-                                             rank == holder(first, count, root), !right, leaf};
+            merges[found++] =
+                (struct merge){wh_coll_log2(count), holders[!right], rank == holder(first, count, root), !right, leaf};
         first += right ? left : 0;
         count = right ? count - left : left;
     }

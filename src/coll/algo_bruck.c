@@ -57,7 +57,8 @@ static void all_to_all(struct wh_coll_builder *b) {
     uint32_t n = b->q->ranks, r = b->rank, levels = wh_coll_log2(n);
     uint64_t count = b->q->count, each = count / n;
     struct wh_coll_place leaves = wh_coll_at(WH_COLL_LANDING, count), arrives = wh_coll_at(WH_COLL_LANDING, 2 * count);
-    wh_coll_copy(b, 0, wh_coll_at(WH_COLL_LANDING, 0), wh_coll_at(WH_COLL_IN, r * each), (n - r) * each);
+    wh_coll_copy(b, 0, wh_coll_at(WH_COLL_OUT, r * each), wh_coll_at(WH_COLL_IN, r * each), each);
+    wh_coll_copy(b, 0, wh_coll_at(WH_COLL_LANDING, each), wh_coll_at(WH_COLL_IN, (r + 1) * each), (n - r - 1) * each);
     wh_coll_copy(b, 0, wh_coll_at(WH_COLL_LANDING, (n - r) * each), wh_coll_at(WH_COLL_IN, 0), r * each);
     for (uint32_t k = 0; k < levels; k++) {
         uint64_t elems = pack(b, k, k, leaves, false);
@@ -65,7 +66,7 @@ static void all_to_all(struct wh_coll_builder *b) {
         wh_coll_recv(b, k + 1, (r + n - (1u << k)) % n, arrives, elems);
         pack(b, k + 1, k, arrives, true);
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 1; i < n; i++)
         wh_coll_copy(b, levels, wh_coll_at(WH_COLL_OUT, (r + n - i) % n * each), wh_coll_at(WH_COLL_LANDING, i * each),
                      each);
 }

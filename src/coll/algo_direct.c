@@ -96,13 +96,28 @@ static void barrier(struct wh_coll_builder *b) {
 static void build(struct wh_coll_builder *b) {
     struct wh_coll_place own = wh_coll_at(WH_COLL_OUT, wh_coll_slice(b->q, b->rank).first);
     switch (b->q->op) {
-    case WH_COLL_ALL_REDUCE: reduce_scatter(b, own); all_gather(b, 1, own); break;
-    case WH_COLL_REDUCE_SCATTER: reduce_scatter(b, wh_coll_at(WH_COLL_OUT, 0)); break;
-    case WH_COLL_ALL_GATHER: all_gather(b, 0, wh_coll_at(WH_COLL_IN, 0)); break;
-    case WH_COLL_ALL_TO_ALL: all_to_all(b); break;
-    case WH_COLL_BROADCAST: broadcast(b); break;
-    case WH_COLL_REDUCE: reduce(b); break;
-    default: barrier(b); break;
+    case WH_COLL_ALL_REDUCE:
+        reduce_scatter(b, own);
+        all_gather(b, 1, own);
+        break;
+    case WH_COLL_REDUCE_SCATTER:
+        reduce_scatter(b, wh_coll_at(WH_COLL_OUT, 0));
+        break;
+    case WH_COLL_ALL_GATHER:
+        all_gather(b, 0, wh_coll_at(WH_COLL_IN, 0));
+        break;
+    case WH_COLL_ALL_TO_ALL:
+        all_to_all(b);
+        break;
+    case WH_COLL_BROADCAST:
+        broadcast(b);
+        break;
+    case WH_COLL_REDUCE:
+        reduce(b);
+        break;
+    default:
+        barrier(b);
+        break;
     }
 }
 

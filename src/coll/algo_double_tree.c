@@ -100,8 +100,7 @@ static void up(struct wh_coll_builder *b, const struct part *p, int tree) {
 static void down(struct wh_coll_builder *b, const struct part *p, uint32_t round) {
     struct wh_coll_place out = wh_coll_at(WH_COLL_OUT, p->range.first), in = wh_coll_at(WH_COLL_IN, p->range.first);
     bool source = p->node->depth == 0 && b->q->op == WH_COLL_BROADCAST;
-    if (p->node->depth)
-        wh_coll_recv(b, round + p->node->depth - 1, rank_of(b, p->node->parent), out, p->range.count);
+    if (p->node->depth) wh_coll_recv(b, round + p->node->depth - 1, rank_of(b, p->node->parent), out, p->range.count);
     for (int i = 0; i < 2; i++)
         if (p->node->child[i])
             wh_coll_send(b, round + p->node->depth, rank_of(b, p->node->child[i]), source ? in : out, p->range.count);

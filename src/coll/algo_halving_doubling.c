@@ -70,8 +70,8 @@ static void held(const struct halves *h, uint32_t k, uint32_t *begin, uint32_t *
 
 /* Reduce-scatter: the input, pieces in order; returns where it begins. Messages can go one round later. */
 static struct wh_coll_place reorder(struct wh_coll_builder *b, const struct halves *h, struct wh_coll_place in) {
-    struct wh_coll_place out = in.buffer == WH_COLL_PARTIAL ? wh_coll_at(WH_COLL_PARTIAL, b->q->count)
-                                                            : wh_coll_at(WH_COLL_LANDING, 0);
+    struct wh_coll_place out =
+        in.buffer == WH_COLL_PARTIAL ? wh_coll_at(WH_COLL_PARTIAL, b->q->count) : wh_coll_at(WH_COLL_LANDING, 0);
     for (uint32_t p = 0; p < h->units; p++) {
         struct wh_coll_range from = unit_slices(b, h, reversed(h, p));
         wh_coll_copy(b, 0, wh_coll_past(out, pieces(b, h, p, p + 1).first), wh_coll_past(in, from.first), from.count);
@@ -97,11 +97,11 @@ static void halve(struct wh_coll_builder *b, const struct halves *h, struct wh_c
         bool upper = h->unit >> k & 1, wide = k > 0 || is_pair(h, peer_unit);
         struct wh_coll_range low = pieces(b, h, begin, (begin + end) / 2), high = pieces(b, h, (begin + end) / 2, end);
         struct wh_coll_range keep = upper ? high : low, give = upper ? low : high;
-        struct wh_coll_place arrived = wide ? wh_coll_at(WH_COLL_PARTIAL, behind_partial)
-                                            : wh_coll_at(WH_COLL_LANDING, behind_landing);
+        struct wh_coll_place arrived =
+            wide ? wh_coll_at(WH_COLL_PARTIAL, behind_partial) : wh_coll_at(WH_COLL_LANDING, behind_landing);
         struct wh_coll_place own = wh_coll_past(in, keep.first);
-        struct wh_coll_place sum = k + 1 == h->levels ? result_place(b, h, keep)
-                                                      : wh_coll_at(WH_COLL_PARTIAL, keep.first);
+        struct wh_coll_place sum =
+            k + 1 == h->levels ? result_place(b, h, keep) : wh_coll_at(WH_COLL_PARTIAL, keep.first);
         wh_coll_send(b, round + k, peer, wh_coll_past(in, give.first), give.count);
         wh_coll_recv(b, round + k, peer, arrived, keep.count);
         wh_coll_add(b, round + k, sum, upper ? arrived : own, upper ? own : arrived, keep.count);

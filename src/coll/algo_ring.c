@@ -28,12 +28,12 @@ static void reduce_scatter(struct wh_coll_builder *b) {
     for (uint32_t t = 0; t + 1 < n; t++) {
         struct wh_coll_range out = wh_coll_slice(b->q, slice_at(b, 1 + t));
         struct wh_coll_range in = wh_coll_slice(b->q, slice_at(b, 2 + t));
-        struct wh_coll_place from = t == 0 ? wh_coll_at(WH_COLL_IN, out.first)
-                                           : wh_coll_at(WH_COLL_PARTIAL, (t - 1) % 2 * slot);
-        struct wh_coll_place arrived = t == 0 ? wh_coll_at(WH_COLL_LANDING, 0)
-                                              : wh_coll_at(WH_COLL_PARTIAL, t % 2 * slot);
-        struct wh_coll_place sum = t + 2 == n ? wh_coll_at(WH_COLL_OUT, whole ? in.first : 0)
-                                              : wh_coll_at(WH_COLL_PARTIAL, t % 2 * slot);
+        struct wh_coll_place from =
+            t == 0 ? wh_coll_at(WH_COLL_IN, out.first) : wh_coll_at(WH_COLL_PARTIAL, (t - 1) % 2 * slot);
+        struct wh_coll_place arrived =
+            t == 0 ? wh_coll_at(WH_COLL_LANDING, 0) : wh_coll_at(WH_COLL_PARTIAL, t % 2 * slot);
+        struct wh_coll_place sum =
+            t + 2 == n ? wh_coll_at(WH_COLL_OUT, whole ? in.first : 0) : wh_coll_at(WH_COLL_PARTIAL, t % 2 * slot);
         struct wh_coll_place own = wh_coll_at(WH_COLL_IN, in.first);
         wh_coll_send(b, t, next, from, out.count);
         wh_coll_recv(b, t, previous, arrived, in.count);

@@ -15,7 +15,7 @@
 #include "coll/build.h"
 
 struct levels {
-    uint32_t p, m;       /* ranks on a machine, machines */
+    uint32_t p, m; /* ranks on a machine, machines */
     uint32_t local, machine;
     uint32_t first_rank; /* of this machine */
 };
@@ -39,7 +39,8 @@ static struct wh_coll_range part(const struct wh_coll_builder *b, const struct l
 /* What machine k's local rank l ends up with: a piece of part l, or its slice. */
 static struct wh_coll_range piece(const struct wh_coll_builder *b, const struct levels *v, uint32_t l, uint32_t k) {
     if (b->q->op == WH_COLL_ALL_REDUCE) return wh_coll_cut(part(b, v, l), b->q->dtype, v->m, k);
-    if (b->q->op == WH_COLL_REDUCE) return k == b->q->root / v->p ? part(b, v, l) : (struct wh_coll_range){part(b, v, l).first, 0};
+    if (b->q->op == WH_COLL_REDUCE)
+        return k == b->q->root / v->p ? part(b, v, l) : (struct wh_coll_range){part(b, v, l).first, 0};
     return wh_coll_slice(b->q, k * v->p + l);
 }
 
@@ -187,7 +188,9 @@ static void all_reduce(struct wh_coll_builder *b, const struct levels *v) {
 static void build(struct wh_coll_builder *b) {
     struct levels v = find(b);
     switch (b->q->op) {
-    case WH_COLL_ALL_REDUCE: all_reduce(b, &v); break;
+    case WH_COLL_ALL_REDUCE:
+        all_reduce(b, &v);
+        break;
     case WH_COLL_REDUCE_SCATTER:
         reduce_inside(b, &v);
         reduce_across(b, &v, wh_coll_at(WH_COLL_OUT, 0));
@@ -196,9 +199,15 @@ static void build(struct wh_coll_builder *b) {
         gather_across(b, &v, 0, wh_coll_at(WH_COLL_IN, 0));
         gather_inside(b, &v, 1);
         break;
-    case WH_COLL_BROADCAST: broadcast(b, &v); break;
-    case WH_COLL_REDUCE: reduce_to_root(b, &v); break;
-    default: barrier(b, &v); break;
+    case WH_COLL_BROADCAST:
+        broadcast(b, &v);
+        break;
+    case WH_COLL_REDUCE:
+        reduce_to_root(b, &v);
+        break;
+    default:
+        barrier(b, &v);
+        break;
     }
 }
 

@@ -81,12 +81,12 @@ enum wh_status wh_coll_can(const struct wh_coll_request *q, const struct wh_coll
         wh_faults_add(&f, NULL, 0, "%u ranks: 1 to %d are possible", q->ranks, RANKS_MAX);
         return wh_faults_status(&f, WH_UNSUPPORTED);
     }
-    if (q->root >= q->ranks)
-        wh_faults_add(&f, NULL, 0, "root %u: ranks are numbered 0 to %u", q->root, q->ranks - 1);
+    if (q->root >= q->ranks) wh_faults_add(&f, NULL, 0, "root %u: ranks are numbered 0 to %u", q->root, q->ranks - 1);
     if (q->count > count_max) wh_faults_add(&f, NULL, 0, "%llu elements: 2^57 are the most", count);
     if (q->op == WH_COLL_ALL_TO_ALL && q->count % q->ranks)
-        wh_faults_add(&f, NULL, 0, "all-to-all of %llu elements: the number of ranks, %u, must divide it; %llu or %llu do",
-                      count, q->ranks, count - count % q->ranks, count - count % q->ranks + q->ranks);
+        wh_faults_add(&f, NULL, 0,
+                      "all-to-all of %llu elements: the number of ranks, %u, must divide it; %llu or %llu do", count,
+                      q->ranks, count - count % q->ranks, count - count % q->ranks + q->ranks);
     check_algorithm(q, a, &f);
     return wh_faults_status(&f, WH_UNSUPPORTED);
 }

@@ -3,8 +3,8 @@
 
 /* Order: as listings show them. */
 const struct wh_coll_algorithm *const wh_coll_algorithms[] = {
-    &wh_coll_direct, &wh_coll_ring,      &wh_coll_halving_doubling, &wh_coll_binomial, &wh_coll_double_tree,
-    &wh_coll_bruck,  &wh_coll_two_level, NULL,
+    &wh_coll_direct,      &wh_coll_ring,  &wh_coll_halving_doubling, &wh_coll_binomial,
+    &wh_coll_double_tree, &wh_coll_bruck, &wh_coll_two_level,        NULL,
 };
 
 static const char *const op_names[WH_COLL_OP_COUNT] = {
