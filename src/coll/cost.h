@@ -1,0 +1,52 @@
+/* What a plan costs on a topology: walks through its rounds with a clock for each rank and each port.
+ *
+ * Model. A message occupies the sender's port from its start for message_s + bytes / bytes_per_s, and the receiver's port
+ * as long, latency_s later; ports carry one message at a time in each direction, at full rate both ways. It starts when
+ * both ranks are in the round and both ports are free; messages that could start together go in the order of the lists.
+ * A rank leaves the round when its sends have left, its receives have arrived and its copies and additions are done.
+ * Between machines, ports may belong to the ranks or be one per machine.
+ *
+ *     ring all-reduce:  2(n-1) (latency + S/n / rate) + (n-1)/n S add          S bytes, message_s = 0
+ *     direct:           2 latency + 2(n-1)/n S / rate + (n-1)/n S add
+ *
+ * and no plan without additions on the way beats 2(n-1)/n S / rate. Cost: the plan's steps, sorted per round. */
+#ifndef WH_COLL_COST_H
+#define WH_COLL_COST_H
+
+#include "coll/plan.h"
+
+struct wh_coll_link {
+    double latency_s;   /* from a byte leaving to its arrival */
+    double message_s;   /* of a port's time for each message */
+    double bytes_per_s; /* of a port, each way */
+};
+
+struct wh_coll_topology {
+    const uint32_t *machine;     /* of each rank; NULL: rank / ranks_per_machine */
+    uint32_t ranks_per_machine;  /* 0: all on one */
+    bool one_port_per_machine;   /* network: shared by the machine's ranks */
+    struct wh_coll_link memory;  /* between ranks of one machine */
+    struct wh_coll_link network; /* between machines */
+    double copy_s_per_byte;      /* in a rank: per byte copied */
+    double add_s_per_byte;       /* in a rank: per byte of the sum (in the format of sums) */
+};
+
+struct wh_coll_price {
+    double seconds;  /* until the last rank is done */
+    double *rank_s;  /* when each rank is done */
+    double *round_s; /* when the last rank is done with each of the plan's rounds */
+};
+
+/* Errors: NOMEM. The plan is one that wh_coll_check accepts. Free with wh_coll_price_free. */
+enum wh_status wh_coll_price(const struct wh_coll_plan *p, const struct wh_coll_topology *t, struct wh_coll_price *out);
+void wh_coll_price_free(struct wh_coll_price *price);
+
+/* Typical figures, for pictures; a run measures its own. `ranks_per_machine` as above. */
+struct wh_coll_topology wh_coll_topology_typical(uint32_t ranks_per_machine);
+
+static inline uint32_t wh_coll_machine(const struct wh_coll_topology *t, uint32_t rank) {
+    if (t->machine) return t->machine[rank];
+    return t->ranks_per_machine ? rank / t->ranks_per_machine : 0;
+}
+
+#endif
