@@ -32,6 +32,7 @@ struct use {
 struct checker {
     const struct wh_coll_plan *plan;
     const struct wh_coll_request *q;
+    const struct wh_coll_watcher *watcher;
     struct wh_coll_expressions expressions;
     struct wh_coll_memory *memory; /* WH_COLL_BUFFER_COUNT for each rank */
     size_t *next;                  /* step of each rank */
@@ -142,6 +143,20 @@ static void write_place(struct checker *c, uint32_t rank, struct wh_coll_place p
     if (!wh_coll_memory_write(m, p.first, count, what)) c->no_memory = true;
 }
 
+/* The step's result. */
+static void write_out(struct checker *c, uint32_t rank, const struct wh_coll_step *s,
+                      const struct wh_coll_stretches *what) {
+    struct wh_text text = {0};
+    write_place(c, rank, s->out, s->count, what);
+    for (size_t i = 0; c->watcher && i < what->count; i++) {
+        const struct wh_coll_stretch *x = &what->items[i];
+        wh_text_clear(&text);
+        wh_coll_expression_text(&c->expressions, x->id, &text);
+        c->watcher->see(c->watcher->context, &(struct wh_coll_event){s, rank, x->elem, x->count, text.data});
+    }
+    wh_text_fini(&text);
+}
+
 /* c->sum = c->left + c->right, element by element. False: their elements aren't the same ones. */
 static bool add_stretches(struct checker *c, bool rounded) {
     size_t i = 0, j = 0;
@@ -165,14 +180,14 @@ static void run_local(struct checker *c, uint32_t rank, const struct wh_coll_ste
     bool narrows = !is_wide(s->out) && wh_coll_sum_dtype(c->q->dtype) != c->q->dtype;
     if (!read_place(c, rank, s, s->left, &c->left)) return;
     if (s->kind == WH_COLL_COPY) {
-        write_place(c, rank, s->out, s->count, &c->left);
+        write_out(c, rank, s, &c->left);
         return;
     }
     if (!read_place(c, rank, s, s->right, &c->right)) return;
     if (!add_stretches(c, narrows))
         fault(c, rank, s->round, "ADD of different elements");
     else if (!c->no_memory)
-        write_place(c, rank, s->out, s->count, &c->sum);
+        write_out(c, rank, s, &c->sum);
 }
 
 static void push_message(struct checker *c, struct messages *list, const struct message *m) {
@@ -244,7 +259,7 @@ static void deliver(struct checker *c, const struct message *send, const struct 
         size_t n = c->q->ranks;
         for (size_t i = 0; i < n; i++) c->heard[receive->target * n + i] |= c->heard_before[send->source * n + i];
     } else if (read_place(c, send->source, s, s->left, &c->left)) {
-        write_place(c, receive->target, r->out, r->count, &c->left);
+        write_out(c, receive->target, r, &c->left);
     }
 }
 
@@ -439,8 +454,9 @@ static void run(struct checker *c, struct wh_coll_findings *f) {
     free(orders.items);
 }
 
-enum wh_status wh_coll_check(const struct wh_coll_plan *p, struct wh_coll_findings *out) {
-    struct checker c = {.plan = p, .q = &p->request};
+enum wh_status wh_coll_check(const struct wh_coll_plan *p, const struct wh_coll_watcher *watcher,
+                             struct wh_coll_findings *out) {
+    struct checker c = {.plan = p, .q = &p->request, .watcher = watcher};
     struct wh_coll_findings f = {.canonical = true, .same_on_ranks = true, .same_for_elements = true};
     c.no_memory = !start(&c);
     if (!c.no_memory) run(&c, &f);

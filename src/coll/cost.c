@@ -3,19 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One direction of a port. */
+struct lane {
+    double free_s;  /* when it is done with earlier rounds */
+    double begin_s; /* of this round's first message */
+    double load_s;  /* of this round's messages */
+};
+
 struct port {
-    double out_free, in_free; /* when the next message may begin to leave, to arrive */
+    struct lane out, in;
 };
 
 struct message {
-    double ready;                  /* both ranks are in the round */
-    uint32_t source, target, turn; /* turn: how many messages of its sender go before */
-    uint64_t bytes;
+    double ready_s; /* both ranks are in the round */
+    double load_s;  /* time that it takes of either port */
+    uint32_t source, target;
 };
 
 struct walk {
     const struct wh_coll_plan *plan;
-    const struct wh_coll_topology *t;
+    const struct wh_coll_topology *topology;
     double *clock;        /* of each rank: when it enters the round */
     double *done;         /* when it leaves it */
     struct port *memory;  /* a port for each rank */
@@ -27,13 +34,6 @@ struct walk {
 
 static double max(double a, double b) { return a > b ? a : b; }
 
-static int by_ready(const void *a, const void *b) {
-    const struct message *x = a, *y = b;
-    if (x->ready != y->ready) return x->ready < y->ready ? -1 : 1;
-    if (x->turn != y->turn) return x->turn < y->turn ? -1 : 1;
-    return (x->source > y->source) - (x->source < y->source);
-}
-
 static bool room_for(struct walk *w, size_t count) {
     if (count <= w->capacity) return true;
     size_t capacity = count > 2 * w->capacity ? count : 2 * w->capacity;
@@ -44,44 +44,63 @@ static bool room_for(struct walk *w, size_t count) {
     return true;
 }
 
+static const struct wh_coll_link *link_of(const struct walk *w, const struct message *m) {
+    bool near = wh_coll_machine(w->topology, m->source) == wh_coll_machine(w->topology, m->target);
+    return near ? &w->topology->memory : &w->topology->network;
+}
+
+/* The rank's port for this message. */
+static struct port *port_of(const struct walk *w, const struct message *m, uint32_t rank) {
+    if (link_of(w, m) == &w->topology->memory) return &w->memory[rank];
+    return &w->network[w->topology->one_port_per_machine ? wh_coll_machine(w->topology, rank) : rank];
+}
+
+static void book(struct lane *lane, const struct message *m) {
+    if (lane->load_s == 0 || m->ready_s < lane->begin_s) lane->begin_s = m->ready_s;
+    lane->load_s += m->load_s;
+}
+
+static double end_s(const struct lane *lane) { return max(lane->free_s, lane->begin_s) + lane->load_s; }
+
+static void close_lane(struct lane *lane) {
+    if (lane->load_s > 0) lane->free_s = end_s(lane);
+    lane->load_s = 0;
+}
+
 /* The sends of the round; receives are their other ends. */
 static bool collect(struct walk *w, uint32_t round, size_t *count) {
     const struct wh_coll_request *q = &w->plan->request;
     *count = 0;
     for (uint32_t r = 0; r < q->ranks; r++) {
         const struct wh_coll_list *l = &w->plan->rank[r];
-        uint32_t turn = 0;
         for (size_t i = w->next[r]; i < l->step_count && l->steps[i].round == round; i++) {
             const struct wh_coll_step *s = &l->steps[i];
+            struct message m = {.ready_s = max(w->clock[r], w->clock[s->peer]), .source = r, .target = s->peer};
             if (s->kind != WH_COLL_SEND) continue;
             if (!room_for(w, *count + 1)) return false;
-            w->messages[(*count)++] = (struct message){max(w->clock[r], w->clock[s->peer]), r, s->peer, turn++,
-                                                       s->count * wh_coll_elem_bytes(q, s->left.buffer)};
+            const struct wh_coll_link *link = link_of(w, &m);
+            m.load_s = link->message_s + (double)(s->count * wh_coll_elem_bytes(q, s->left.buffer)) / link->bytes_per_s;
+            book(&port_of(w, &m, m.source)->out, &m);
+            book(&port_of(w, &m, m.target)->in, &m);
+            w->messages[(*count)++] = m;
         }
     }
     return true;
 }
 
 static void carry(struct walk *w, const struct message *m) {
-    uint32_t from = wh_coll_machine(w->t, m->source), to = wh_coll_machine(w->t, m->target);
-    bool near = from == to, shared = !near && w->t->one_port_per_machine;
-    const struct wh_coll_link *link = near ? &w->t->memory : &w->t->network;
-    struct port *ports = near ? w->memory : w->network;
-    struct port *out = &ports[shared ? from : m->source], *in = &ports[shared ? to : m->target];
-    double start = max(m->ready, max(out->out_free, in->in_free - link->latency_s));
-    double left = start + link->message_s + (double)m->bytes / link->bytes_per_s;
-    out->out_free = left;
-    in->in_free = left + link->latency_s;
+    const struct lane *out = &port_of(w, m, m->source)->out, *in = &port_of(w, m, m->target)->in;
+    double left = max(m->ready_s + m->load_s, max(end_s(out), end_s(in)));
     w->done[m->source] = max(w->done[m->source], left);
-    w->done[m->target] = max(w->done[m->target], in->in_free);
+    w->done[m->target] = max(w->done[m->target], left + link_of(w, m)->latency_s);
 }
 
 static double local_s(const struct walk *w, const struct wh_coll_step *s) {
     const struct wh_coll_request *q = &w->plan->request;
     if (s->kind == WH_COLL_COPY)
-        return (double)(s->count * wh_coll_elem_bytes(q, s->out.buffer)) * w->t->copy_s_per_byte;
+        return (double)(s->count * wh_coll_elem_bytes(q, s->out.buffer)) * w->topology->copy_s_per_byte;
     if (s->kind == WH_COLL_ADD)
-        return (double)(s->count * wh_coll_elem_bytes(q, WH_COLL_PARTIAL)) * w->t->add_s_per_byte;
+        return (double)(s->count * wh_coll_elem_bytes(q, WH_COLL_PARTIAL)) * w->topology->add_s_per_byte;
     return 0;
 }
 
@@ -90,8 +109,12 @@ static bool walk_round(struct walk *w, uint32_t round) {
     size_t count;
     if (!collect(w, round, &count)) return false;
     memcpy(w->done, w->clock, n * sizeof *w->done);
-    qsort(w->messages, count, sizeof *w->messages, by_ready);
     for (size_t i = 0; i < count; i++) carry(w, &w->messages[i]);
+    for (size_t i = 0; i < count; i++) {
+        const struct message *m = &w->messages[i];
+        close_lane(&port_of(w, m, m->source)->out);
+        close_lane(&port_of(w, m, m->target)->in);
+    }
     for (uint32_t r = 0; r < n; r++) {
         const struct wh_coll_list *l = &w->plan->rank[r];
         for (; w->next[r] < l->step_count && l->steps[w->next[r]].round == round; w->next[r]++)
@@ -115,13 +138,13 @@ static bool walk_all(struct walk *w, double *round_s) {
 static size_t port_count(const struct walk *w) {
     size_t count = w->plan->request.ranks;
     for (uint32_t r = 0; r < w->plan->request.ranks; r++)
-        if (wh_coll_machine(w->t, r) >= count) count = (size_t)wh_coll_machine(w->t, r) + 1;
+        if (wh_coll_machine(w->topology, r) >= count) count = (size_t)wh_coll_machine(w->topology, r) + 1;
     return count;
 }
 
 enum wh_status wh_coll_price(const struct wh_coll_plan *p, const struct wh_coll_topology *t,
                              struct wh_coll_price *out) {
-    struct walk w = {.plan = p, .t = t};
+    struct walk w = {.plan = p, .topology = t};
     size_t n = p->request.ranks;
     w.clock = calloc(n, sizeof *w.clock);
     w.done = calloc(n, sizeof *w.done);

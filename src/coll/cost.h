@@ -1,15 +1,16 @@
 /* What a plan costs on a topology: walks through its rounds with a clock for each rank and each port.
  *
- * Model. A message occupies the sender's port from its start for message_s + bytes / bytes_per_s, and the receiver's port
- * as long, latency_s later; ports carry one message at a time in each direction, at full rate both ways. It starts when
- * both ranks are in the round and both ports are free; messages that could start together go in the order of the lists.
- * A rank leaves the round when its sends have left, its receives have arrived and its copies and additions are done.
- * Between machines, ports may belong to the ranks or be one per machine.
+ * Model. A message takes message_s + bytes / bytes_per_s of its sender's port outwards and of its receiver's inwards;
+ * ports share their rate among the messages of a round, so a message is through when the busier of its two ports is
+ * through with the round, and arrives latency_s later. It starts when both ranks are in the round. A rank leaves the
+ * round when its sends are through, its receives have arrived and its copies and additions are done. (That the busiest
+ * port decides is what an ideal schedule reaches; the order of messages in a list plays no part.) Between machines, ports
+ * may belong to the ranks or be one per machine.
  *
  *     ring all-reduce:  2(n-1) (latency + S/n / rate) + (n-1)/n S add          S bytes, message_s = 0
  *     direct:           2 latency + 2(n-1)/n S / rate + (n-1)/n S add
  *
- * and no plan without additions on the way beats 2(n-1)/n S / rate. Cost: the plan's steps, sorted per round. */
+ * and no plan without additions on the way beats 2(n-1)/n S / rate. Cost: the plan's steps. */
 #ifndef WH_COLL_COST_H
 #define WH_COLL_COST_H
 

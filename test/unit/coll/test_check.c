@@ -18,7 +18,7 @@ static void prove(const struct wh_coll_request *q, const struct wh_coll_algorith
     struct wh_coll_plan p;
     struct wh_coll_findings f;
     assert_int_equal(wh_coll_plan_new(q, a, &p), WH_OK);
-    if (wh_coll_check(&p, &f) != WH_OK)
+    if (wh_coll_check(&p, NULL, &f) != WH_OK)
         fail_msg("%s %s ranks %u count %llu root %u %s chunks %u per machine %u%s:\n%s", a->name,
                  wh_coll_op_name(q->op), q->ranks, (unsigned long long)q->count, q->root, wh_dtype_name(q->dtype),
                  q->chunks, q->ranks_per_machine, q->in_place ? " in place" : "", wh_error()->message);
@@ -100,7 +100,7 @@ static void findings_are_right(void **state) {
     struct wh_coll_plan p;
     struct wh_coll_findings f;
     assert_int_equal(wh_coll_plan_new(&q, wh_coll_algorithm("ring"), &p), WH_OK);
-    assert_int_equal(wh_coll_check(&p, &f), WH_OK);
+    assert_int_equal(wh_coll_check(&p, NULL, &f), WH_OK);
     assert_string_equal(f.order_text.data,
                         "elements 0 .. 15: (0 + (1 + 2))\n"
                         "elements 16 .. 31: ((0 + 2) + 1)\n"
@@ -228,9 +228,9 @@ static void broken_plans_are_caught(void **state) {
         const struct breakage *how = &breakages[i % BREAKAGES];
         const struct wh_coll_algorithm *a = random_request(&d, &q);
         assert_int_equal(wh_coll_plan_new(&q, a, &p), WH_OK);
-        assert_int_equal(wh_coll_check(&p, &before), WH_OK);
+        assert_int_equal(wh_coll_check(&p, NULL, &before), WH_OK);
         if (break_plan(&p, how, &d)) {
-            bool right = wh_coll_check(&p, &after) == WH_OK;
+            bool right = wh_coll_check(&p, NULL, &after) == WH_OK;
             if (how->changes_order ? !right || strcmp(before.order_text.data, after.order_text.data) == 0 : right)
                 fail_msg("%s of %s %s, %u ranks, %llu elements, chunks %u%s was not caught", how->name, a->name,
                          wh_coll_op_name(q.op), q.ranks, (unsigned long long)q.count, q.chunks,
