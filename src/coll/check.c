@@ -258,6 +258,9 @@ static void deliver(struct checker *c, const struct message *send, const struct 
     } else if (r->count == 0) {
         size_t n = c->q->ranks;
         for (size_t i = 0; i < n; i++) c->heard[receive->target * n + i] |= c->heard_before[send->source * n + i];
+        if (c->watcher)
+            c->watcher->see(c->watcher->context,
+                            &(struct wh_coll_event){.step = r, .rank = receive->target, .value = ""});
     } else if (read_place(c, send->source, s, s->left, &c->left)) {
         write_out(c, receive->target, r, &c->left);
     }
