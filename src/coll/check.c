@@ -211,6 +211,10 @@ static int by_pair(const void *a, const void *b) {
     return (x->order > y->order) - (x->order < y->order);
 }
 
+static void sort_messages(struct messages *list) {
+    if (list->count) qsort(list->items, list->count, sizeof *list->items, by_pair);
+}
+
 static int by_place(const void *a, const void *b) {
     const struct use *x = a, *y = b;
     if (x->at.buffer != y->at.buffer) return x->at.buffer < y->at.buffer ? -1 : 1;
@@ -270,8 +274,8 @@ static void deliver(struct checker *c, const struct message *send, const struct 
  * before the round, because nothing arrives where a message leaves from. */
 static void exchange(struct checker *c, uint32_t round) {
     size_t i = 0, j = 0, heard_bytes = (size_t)c->q->ranks * c->q->ranks;
-    qsort(c->sends.items, c->sends.count, sizeof *c->sends.items, by_pair);
-    qsort(c->receives.items, c->receives.count, sizeof *c->receives.items, by_pair);
+    sort_messages(&c->sends);
+    sort_messages(&c->receives);
     if (c->q->op == WH_COLL_BARRIER) memcpy(c->heard_before, c->heard, heard_bytes);
     while (i < c->sends.count || j < c->receives.count) {
         const struct message *s = &c->sends.items[i], *r = &c->receives.items[j];

@@ -119,7 +119,8 @@ static void draw_head(struct canvas *c) {
 }
 
 static void draw_totals(struct canvas *c, const struct wh_coll_findings *f) {
-    wh_text_add(c->out, "\n%u rounds, %" PRIu64 " messages; the busiest rank sends ", c->plan->rounds, f->messages);
+    wh_text_add(c->out, "\n%u round%s, %" PRIu64 " messages; the busiest rank sends ", c->plan->rounds,
+                c->plan->rounds == 1 ? "" : "s", f->messages);
     wh_coll_draw_bytes((double)f->bytes_max, c->out);
     if (f->adds_max) wh_text_add(c->out, " and adds %" PRIu64 " elements", f->adds_max);
     wh_text_add(c->out, "; predicted ");

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "coll/draw.h"
+
 enum { CHUNKS_MAX = 256 };
 
 static bool keeps_contract(const struct wh_coll_request *q, const struct wh_coll_algorithm *a) {
@@ -32,8 +34,8 @@ static enum wh_status try_plan(const struct wh_coll_request *q, const struct wh_
         c->request = *q;
         c->seconds = price.seconds;
         wh_text_clear(&c->reason);
-        wh_text_add(&c->reason, "%u rounds, %llu bytes sent by the busiest rank", p.rounds,
-                    (unsigned long long)bytes_max(&p));
+        wh_text_add(&c->reason, "%u round%s, the busiest rank sends ", p.rounds, p.rounds == 1 ? "" : "s");
+        wh_coll_draw_bytes((double)bytes_max(&p), &c->reason);
         if (q->chunks > 1) wh_text_add(&c->reason, ", %u pieces", q->chunks);
     }
     if (status == WH_OK) wh_coll_price_free(&price);
@@ -45,9 +47,12 @@ static enum wh_status fill(const struct wh_coll_request *q, const struct wh_coll
                            struct wh_coll_candidate *c) {
     struct wh_coll_request piecewise = *q;
     uint32_t chunks_max = c->algorithm->pipelined ? CHUNKS_MAX : 1;
-    if (wh_coll_can(q, c->algorithm) == WH_UNSUPPORTED) {
-        wh_text_add(&c->reason, "%s", wh_error()->message);
-        while (c->reason.bytes && c->reason.data[c->reason.bytes - 1] == '\n') c->reason.data[--c->reason.bytes] = 0;
+    if (!(c->algorithm->operations >> q->op & 1)) {
+        wh_text_add(&c->reason, "does not do %s", wh_coll_op_name(q->op));
+        return WH_OK;
+    }
+    if (q->ranks > 1 && c->algorithm->can && !c->algorithm->can(q)) {
+        wh_text_add(&c->reason, "needs %s", c->algorithm->demands);
         return WH_OK;
     }
     c->canonical = keeps_contract(q, c->algorithm);
@@ -89,7 +94,7 @@ enum wh_status wh_coll_select(const struct wh_coll_request *q, const struct wh_c
         r.items[r.count].algorithm = wh_coll_algorithms[r.count];
         status = fill(&request, t, fast, &r.items[r.count]);
     }
-    sort(&r);
+    if (status == WH_OK) sort(&r);
     if (status == WH_OK && !r.items[0].usable)
         status = WH_FAIL(WH_UNSUPPORTED, "no algorithm for %s over %u ranks: %s", wh_coll_op_name(q->op), q->ranks,
                          r.items[0].reason.data);

@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "coll/check.h"
 
-enum { RANKS_MAX = 64 };
+enum { RANKS_MAX = 64, FEW_RANKS = 20 };
 
 /* What the checker finds must be what the table promises, in both directions. */
 static void prove(const struct wh_coll_request *q, const struct wh_coll_algorithm *a) {
@@ -36,15 +36,16 @@ static void prove(const struct wh_coll_request *q, const struct wh_coll_algorith
 static void prove_shapes(struct wh_coll_request q, const struct wh_coll_algorithm *a) {
     uint64_t counts[] = {0, 1, q.ranks - 1, 37, 64 * RANKS_MAX + 333, 1000003ull * q.ranks};
     uint32_t roots = q.op == WH_COLL_BROADCAST || q.op == WH_COLL_REDUCE ? q.ranks : 1;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    size_t few = q.ranks > FEW_RANKS ? 4 : 0; /* of many ranks, two counts and one of the buffers each */
+    for (size_t i = few; i < sizeof counts / sizeof *counts; i++) {
         q.count = q.op == WH_COLL_ALL_TO_ALL ? counts[i] / q.ranks * q.ranks : counts[i];
         q.dtype = i % 2 ? WH_F32 : WH_BF16;
         q.root = (uint32_t)(i * 7 + 1) % roots;
         q.chunks = a->pipelined ? (uint32_t)i : 0;
-        for (int in_place = 0; in_place < 2; in_place++) {
-            q.in_place = in_place;
-            prove(&q, a);
-        }
+        q.in_place = (i + q.ranks) % 2;
+        prove(&q, a);
+        q.in_place = !q.in_place;
+        if (!few) prove(&q, a);
         if (q.op == WH_COLL_BARRIER) return;
     }
 }
@@ -221,7 +222,7 @@ static void broken_plans_are_caught(void **state) {
     (void)state;
     struct dice d = {wh_rng_stream(7, WH_RNG_TEST, 0, 0)};
     uint32_t caught[BREAKAGES] = {0};
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 10000; i++) {
         struct wh_coll_request q;
         struct wh_coll_plan p;
         struct wh_coll_findings before, after;
@@ -242,7 +243,7 @@ static void broken_plans_are_caught(void **state) {
         wh_coll_findings_free(&before);
         wh_coll_plan_free(&p);
     }
-    for (int i = 0; i < BREAKAGES; i++) assert_true(caught[i] > 300);
+    for (int i = 0; i < BREAKAGES; i++) assert_true(caught[i] > 150);
 }
 
 int main(void) {
