@@ -302,11 +302,16 @@ static void run_round(struct checker *c, uint32_t round) {
     }
 }
 
+/* Where a rank's input begins in the vector that all ranks see. All-to-all has no such vector. */
+static uint64_t input_elem(const struct checker *c, uint32_t rank) {
+    return c->q->op == WH_COLL_ALL_GATHER ? wh_coll_slice(c->q, rank).first : 0;
+}
+
 /* The ranks' inputs, each element its own. */
 static void fill_inputs(struct checker *c) {
     for (uint32_t r = 0; r < c->q->ranks && !c->no_memory; r++) {
         uint64_t count = wh_coll_in_elems(c->q, r);
-        struct wh_coll_stretch own = {0, count, 0, r};
+        struct wh_coll_stretch own = {0, count, input_elem(c, r), r};
         c->left.count = 0;
         if (!wh_coll_stretches_push(&c->left, &own)) c->no_memory = true;
         if (count && !c->no_memory) write_place(c, r, (struct wh_coll_place){WH_COLL_IN, 0}, count, &c->left);
@@ -347,7 +352,7 @@ static void check_results(struct checker *c, uint32_t rank) {
                 fault(c, rank, c->plan->rounds, "leaves the barrier without having heard of rank %u", s);
         break;
     case WH_COLL_ALL_GATHER:
-        for (uint32_t s = 0; s < q->ranks; s++) expect(c, rank, wh_coll_slice(q, s), s, 0);
+        for (uint32_t s = 0; s < q->ranks; s++) expect(c, rank, wh_coll_slice(q, s), s, input_elem(c, s));
         break;
     case WH_COLL_ALL_TO_ALL:
         for (uint32_t s = 0; s < q->ranks; s++) expect(c, rank, (struct wh_coll_range){s * each, each}, s, rank * each);

@@ -29,8 +29,8 @@ struct wh_coll_findings {
 };
 
 /* What happened in a RECV (`rank` is the receiver), COPY or ADD: `count` elements of the vector from `elem` on came to be
- * `value`, "(0 + 1)" for the sum of two ranks' inputs. For operations without a common vector (all-gather, all-to-all)
- * `elem` counts in the input of the rank named by `value`. Called in order of rounds, with one stretch after the other. */
+ * `value`, "(0 + 1)" for the sum of two ranks' inputs. In an all-to-all `elem` counts in the input of the rank named by
+ * `value`. Called in order of rounds, with one stretch after the other. */
 struct wh_coll_event {
     const struct wh_coll_step *step;
     uint32_t rank;

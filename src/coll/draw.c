@@ -57,8 +57,9 @@ static void draw_value(struct canvas *c, const char *value) {
 /* The slice that the elements are, if they are one. */
 static void draw_elements(struct canvas *c, const struct wh_coll_event *e) {
     const struct wh_coll_request *q = &c->plan->request;
+    bool by_slices = wh_coll_op_adds(q->op) || q->op == WH_COLL_ALL_GATHER;
     wh_text_add(c->out, "elements %*" PRIu64 " .. %*" PRIu64, c->digits, e->elem, c->digits, e->elem + e->count - 1);
-    for (uint32_t r = 0; wh_coll_op_adds(q->op) && r < q->ranks; r++) {
+    for (uint32_t r = 0; by_slices && r < q->ranks; r++) {
         struct wh_coll_range slice = wh_coll_slice(q, r);
         if (slice.first != e->elem || slice.count != e->count) continue;
         wh_text_add(c->out, " (slice %u)", r);
@@ -115,7 +116,9 @@ static void draw_head(struct canvas *c) {
     if (q->op == WH_COLL_BROADCAST || q->op == WH_COLL_REDUCE) wh_text_add(c->out, "; root %u", q->root);
     if (q->chunks > 1) wh_text_add(c->out, "; %u pieces", q->chunks);
     if (q->in_place) wh_text_add(c->out, "; in place");
-    wh_text_add(c->out, "\n");
+    wh_text_add(c->out, "\n%s\n",
+                wh_coll_op_adds(q->op) ? "(0 + 1) is the sum of what ranks 0 and 1 put in"
+                                       : "the last column is the rank whose input it is");
 }
 
 static void draw_totals(struct canvas *c, const struct wh_coll_findings *f) {

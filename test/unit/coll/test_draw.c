@@ -20,6 +20,7 @@ static void draw(const char *algorithm, const struct wh_coll_request *q, struct 
 static const char three_ranks[] =
     "all-reduce over 3 ranks, binomial: the canonical tree, up and down; few rounds, whole vector in each\n"
     "1000 elements of F32, 4.00 kB\n"
+    "(0 + 1) is the sum of what ranks 0 and 1 put in\n"
     "\n"
     "round 1 of 4, done after 5.00 us\n"
     "    1 -> 0   elements   0 .. 999  4.00 kB  1\n"
