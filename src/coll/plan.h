@@ -39,7 +39,7 @@
  * (docs/numbers.md section 3) is about. `out` may be the same place as `left` or `right`, it does not overlap otherwise.
  * An interpreter may use another operation that commutes and associates exactly (max) in its place.
  *
- * Units: elements, unless a name ends in _bytes. Counts up to 2^57. Pure; allocates with malloc, at start-up only. */
+ * Units: elements, unless a name ends in _bytes. Counts up to 2^57, and 2^60 / ranks. Pure; allocates with malloc, at start-up only. */
 #ifndef WH_COLL_PLAN_H
 #define WH_COLL_PLAN_H
 

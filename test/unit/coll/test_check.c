@@ -87,7 +87,7 @@ static void counts_are_64_bits_wide(void **state) {
     (void)state;
     for (int i = 0; wh_coll_algorithms[i]; i++)
         for (int op = 0; op < WH_COLL_BARRIER; op++) {
-            struct wh_coll_request q = {(enum wh_coll_op)op, 12, 0, (((uint64_t)1 << 57) / 12 - 5) * 12, WH_BF16};
+            struct wh_coll_request q = {(enum wh_coll_op)op, 12, 0, (((uint64_t)1 << 60) / 144 - 5) * 12, WH_BF16};
             q.ranks_per_machine = 4;
             if (wh_coll_algorithms[i]->operations >> op & 1) prove(&q, wh_coll_algorithms[i]);
             q.count -= q.op == WH_COLL_ALL_TO_ALL ? 12 : 7;

@@ -97,6 +97,8 @@ static void rings_and_trees_of_a_training_run(void **state) {
     assert_close(ideal_tree(6, 33554432), 1.40e-3, 0.005 / 1.40);
     assert_close(ideal_tree(6, 14e9), 560.1e-3, 0.05 / 560.1);
     assert_close(ideal_tree(10, 14e9), 560.1e-3, 0.05 / 560.1);
+    small.chunks = 32;
+    assert_close(price("double_tree", &small, &t), 1.75e-3, 0.005 / 1.75);
     /* Round by round, k pieces: 2 d + k - 1 rounds, none longer than alpha + 2 S / (k B). It tends to 2 S / B. */
     for (large.chunks = 64; large.chunks <= 1024; large.chunks *= 4) {
         double bound = (12 + large.chunks - 1) * (5e-6 + 2 * 14e9 / 50e9 / large.chunks);
