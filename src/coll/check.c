@@ -85,7 +85,7 @@ static bool is_wide(struct wh_coll_place p) { return p.buffer == WH_COLL_PARTIAL
 
 /* Same place or apart: then out may be written while an operand is read. */
 static bool may_share(const struct checker *c, uint32_t rank, const struct wh_coll_step *s, struct wh_coll_place read) {
-    struct wh_coll_place a = wh_coll_memory(c->q, rank, s->out), b = wh_coll_memory(c->q, rank, read);
+    struct wh_coll_place a = wh_coll_resolve(c->q, rank, s->out), b = wh_coll_resolve(c->q, rank, read);
     if (a.buffer != b.buffer || a.first == b.first) return true;
     return a.first + s->count <= b.first || b.first + s->count <= a.first;
 }
@@ -120,7 +120,7 @@ static void check_lists(struct checker *c) {
 }
 
 static struct wh_coll_memory *memory_at(struct checker *c, uint32_t rank, struct wh_coll_place *p) {
-    *p = wh_coll_memory(c->q, rank, *p);
+    *p = wh_coll_resolve(c->q, rank, *p);
     return &c->memory[rank * WH_COLL_BUFFER_COUNT + p->buffer];
 }
 
@@ -246,7 +246,7 @@ static void collect(struct checker *c, uint32_t rank, uint32_t round) {
         struct message m = {sends ? rank : s->peer, sends ? s->peer : rank, i, s};
         push_message(c, sends ? &c->sends : &c->receives, &m);
         if (s->count)
-            c->uses[uses++] = (struct use){wh_coll_memory(c->q, rank, sends ? s->left : s->out), s->count, !sends};
+            c->uses[uses++] = (struct use){wh_coll_resolve(c->q, rank, sends ? s->left : s->out), s->count, !sends};
     }
     c->next[rank] = i;
     check_apart(c, rank, round, uses);

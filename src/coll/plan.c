@@ -46,7 +46,7 @@ uint64_t wh_coll_out_elems(const struct wh_coll_request *q, uint32_t rank) {
     return q->op == WH_COLL_REDUCE_SCATTER ? wh_coll_slice(q, rank).count : q->count;
 }
 
-struct wh_coll_place wh_coll_memory(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p) {
+struct wh_coll_place wh_coll_resolve(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p) {
     if (!q->in_place || p.buffer > WH_COLL_OUT) return p;
     if (p.buffer == WH_COLL_OUT && q->op == WH_COLL_REDUCE_SCATTER) p.first += wh_coll_slice(q, rank).first;
     if (p.buffer == WH_COLL_IN && q->op == WH_COLL_ALL_GATHER) p.first += wh_coll_slice(q, rank).first;

@@ -152,7 +152,7 @@ uint64_t wh_coll_out_elems(const struct wh_coll_request *q, uint32_t rank);
 
 /* Where a place is in memory: in place, IN and OUT become one buffer, called OUT, which begins where the larger of the two
  * begins. Otherwise `p` itself. */
-struct wh_coll_place wh_coll_memory(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p);
+struct wh_coll_place wh_coll_resolve(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p);
 
 /* The algorithm serves the request. Errors: UNSUPPORTED, with all reasons and the algorithms that would serve it. */
 enum wh_status wh_coll_can(const struct wh_coll_request *q, const struct wh_coll_algorithm *a);

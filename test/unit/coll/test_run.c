@@ -43,7 +43,7 @@ struct machine {
 };
 
 static float *at(struct machine *m, uint32_t rank, struct wh_coll_place p) {
-    p = wh_coll_memory(&m->plan->request, rank, p);
+    p = wh_coll_resolve(&m->plan->request, rank, p);
     return m->buffer[rank][p.buffer] + p.first;
 }
 
