@@ -12,8 +12,9 @@
  *     LANDING  request.dtype           the interpreter, list.landing_elems     before it is read
  *     PARTIAL  wh_coll_sum_dtype()     the interpreter, list.partial_elems     before it is read
  *
- * Partial sums of bf16 and f16 are fp32: they lie in PARTIAL and travel as fp32. An ADD whose out is OUT rounds, once,
- * to nearest even; no generator adds to a rounded sum.
+ * Partial sums of bf16 and f16 are fp32: they lie in PARTIAL and travel as fp32. ADD widens its operands, and rounds its
+ * result, to nearest even, if it goes to OUT or LANDING; a rounded sum is never added to, so there is one rounding. COPY
+ * and messages keep the format: PARTIAL goes to PARTIAL only, the others to one another.
  *
  *     operation       IN, elements          OUT, elements           in place: one memory, so that
  *     all-reduce      count                 count                   IN = OUT
@@ -95,7 +96,6 @@ struct wh_coll_list {
     size_t step_count, capacity;
     uint32_t rounds;                       /* one more than the last step's round; 0 for an empty list */
     uint64_t landing_elems, partial_elems; /* sizes of the two scratch buffers */
-    bool no_memory;                        /* a step could not be added; seen by wh_coll_list_new only */
 };
 
 struct wh_coll_plan {
@@ -104,6 +104,8 @@ struct wh_coll_plan {
     struct wh_coll_list *rank; /* request.ranks lists */
     uint32_t rounds;           /* most of any rank */
 };
+
+struct wh_coll_builder;
 
 /* A row of the table of algorithms (table.c). To add one: a file algo_NAME.c and a row. */
 struct wh_coll_algorithm {
@@ -116,8 +118,8 @@ struct wh_coll_algorithm {
     /* True if each sum is the contract's canonical tree over ranks. Only asked for operations that add. NULL: never. */
     bool (*canonical)(const struct wh_coll_request *q);
     bool pipelined; /* reads request.chunks */
-    /* Appends the rank's steps, by the helpers of build.h. */
-    void (*build)(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_list *list);
+    /* Appends the steps of one rank; at least two ranks. */
+    void (*build)(struct wh_coll_builder *b); /* build.h */
 };
 
 extern const struct wh_coll_algorithm *const wh_coll_algorithms[]; /* ends with NULL */
@@ -147,6 +149,10 @@ struct wh_coll_range wh_coll_slice(const struct wh_coll_request *q, uint32_t ran
 /* Elements of the user's buffers. */
 uint64_t wh_coll_in_elems(const struct wh_coll_request *q, uint32_t rank);
 uint64_t wh_coll_out_elems(const struct wh_coll_request *q, uint32_t rank);
+
+/* Where a place is in memory: in place, IN and OUT become one buffer, called OUT, which begins where the larger of the two
+ * begins. Otherwise `p` itself. */
+struct wh_coll_place wh_coll_memory(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p);
 
 /* The algorithm serves the request. Errors: UNSUPPORTED, with all reasons and the algorithms that would serve it. */
 enum wh_status wh_coll_can(const struct wh_coll_request *q, const struct wh_coll_algorithm *a);
