@@ -175,6 +175,11 @@ struct wh_log_entry *wh_log_write(struct wh_comm_job *job, const struct wh_log_e
     return e;
 }
 
+void wh_log_finish(struct wh_log_entry *e, uint64_t sequence) {
+    if (e->sequence == sequence)
+        atomic_store_explicit(&e->finished, 1, memory_order_relaxed); /* else it is another's by now */
+}
+
 bool wh_comm_has_room(const struct wh_comm *comm) { return comm->started + 1 - comm->oldest < WH_WINDOW; }
 
 void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry) {
@@ -243,12 +248,15 @@ static enum wh_status move_action(struct wh_action *a, uint64_t *budget) {
     } else {
         do_chunks(a, budget);
     }
-    if (a->finished && a->log->sequence == a->sequence) /* unless the entry is another's by now */
-        atomic_store_explicit(&a->log->finished, 1, memory_order_relaxed);
+    if (a->finished) wh_log_finish(a->log, a->sequence);
     return WH_OK;
 }
 
 static enum wh_status die(struct wh_comm *comm, enum wh_status status) {
+    for (uint64_t s = comm->oldest; s <= comm->started && !comm->dead; s++) {
+        struct wh_action *a = comm->in_flight[s % WH_WINDOW];
+        wh_log_finish(a->log, a->sequence); /* nobody waits for this rank's part any more */
+    }
     comm->dead = true;
     comm->staged = NULL;
     wh_messages_drop(comm);

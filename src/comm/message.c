@@ -28,7 +28,8 @@ void wh_message_start(struct wh_comm_plan *p) {
     p->moved_bytes = 0;
     p->cells = 0;
     p->next = NULL;
-    p->log = wh_log_write(p->comm->job, &p->entry, ++p->comm->messages);
+    p->entry.sequence = ++p->comm->messages;
+    p->log = wh_log_write(p->comm->job, &p->entry, p->entry.sequence);
     if (q->last) q->last->next = p;
     if (!q->last) q->first = p;
     q->last = p;
@@ -37,6 +38,7 @@ void wh_message_start(struct wh_comm_plan *p) {
 static void finish(struct wh_queue *q) {
     struct wh_comm_plan *p = q->first;
     p->finished = true;
+    wh_log_finish(p->log, p->entry.sequence);
     q->first = p->next;
     if (!q->first) q->last = NULL;
 }
@@ -107,7 +109,10 @@ static void drop_from(struct wh_queue *q, const struct wh_comm *comm) {
     for (struct wh_comm_plan *next; p; p = next) {
         next = p->next;
         p->next = NULL;
-        if (p->comm == comm) continue;
+        if (p->comm == comm) {
+            wh_log_finish(p->log, p->entry.sequence);
+            continue;
+        }
         if (q->last) q->last->next = p;
         if (!q->last) q->first = p;
         q->last = p;
