@@ -7,7 +7,7 @@
  *     void layout(struct wh_arena *a, struct net *n) { n->x = wh_arena_take(a, WH_ROW_ACTIVATIONS, bytes); ... }
  *
  *     struct wh_arena a = wh_arena_measuring("job");     layout(&a, &net);
- *     wh_os_reserve(a.used_bytes, &memory);
+ *     wh_memory_reserve(a.used_bytes, &memory);
  *     a = wh_arena_over("job", memory, a.used_bytes);    layout(&a, &net);   wh_arena_seal(&a);
  *
  * Every block starts on a cache line (64 bytes). Threads: none; take before the threads start. */
@@ -37,9 +37,5 @@ void *wh_arena_take(struct wh_arena *a, enum wh_row row, size_t bytes);
 
 /* Asserts that everything measured was taken; from here on a take is a bug. */
 void wh_arena_seal(struct wh_arena *a);
-
-/* Scratch use: remember `used_bytes`, take, then give all of it back. Rows are not un-booked. */
-static inline size_t wh_arena_mark(const struct wh_arena *a) { return a->used_bytes; }
-static inline void wh_arena_release(struct wh_arena *a, size_t mark) { a->used_bytes = mark; }
 
 #endif

@@ -28,7 +28,7 @@ static size_t group_elems(const struct wh_net *net, const struct wh_param *first
     return elems;
 }
 
-size_t wh_gradient_group_rows(const struct wh_net *net, const struct wh_param *first) {
+static size_t group_rows(const struct wh_net *net, const struct wh_param *first) {
     return group_elems(net, first) / (first->cols ? first->cols : 1);
 }
 
@@ -82,7 +82,7 @@ void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint
     for (uint32_t i = p->first_call; i < p->first_call + p->call_count; i++) {
         const struct wh_sum_call *call = &plan->calls[i];
         const struct wh_gemm_part *parts = sums->parts + call->first_part, *last = parts + call->part_count - 1;
-        struct wh_gemm g = {.m = wh_gradient_group_rows(net, first),
+        struct wh_gemm g = {.m = group_rows(net, first),
                             .n = first->cols,
                             .k = last->begin + last->length, /* bounds only: parts say which */
                             .a = {dy, dy_dtype, dy_ld, true},

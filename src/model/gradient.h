@@ -26,9 +26,6 @@ void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param 
 /* Rounds what is still in fp32 (bf16 gradients only). */
 void wh_gradient_finish(struct wh_net *net);
 
-/* Elements of a tensor and of those joined to it. */
-size_t wh_gradient_group_rows(const struct wh_net *net, const struct wh_param *first);
-
 /* Stores `n` fp32 values as gradient elements from `offset`; add: onto what is there (scratch holds n floats). */
 void wh_gradient_store(struct wh_net *net, size_t offset, const float *values, size_t n);
 void wh_gradient_add(struct wh_net *net, size_t offset, const float *values, size_t n, float *scratch);

@@ -10,7 +10,8 @@
 #include "os/memory.h"
 #include "os/probe.h"
 
-struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_params *params) {
+/* Shape of the net that a configuration asks for. */
+static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_params *params) {
     static const char *const kernels[] = {NULL, "reference", "avx2", "avx512"};
     static const enum wh_keep keep[] = {WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS};
     return (struct wh_net_shape){
@@ -96,7 +97,7 @@ static enum wh_status open_batch(struct wh_session *s) {
 }
 
 static enum wh_status open_net(struct wh_session *s) {
-    const struct wh_net_shape shape = wh_session_shape(s->config, &s->params);
+    const struct wh_net_shape shape = shape_of(s->config, &s->params);
     struct wh_arena predicted;
     WH_TRY(wh_net_predict(&shape, &predicted));
     const size_t available = wh_memory_available_bytes();

@@ -41,9 +41,6 @@ struct wh_step_result {
 enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out);
 void wh_session_close(struct wh_session *s);
 
-/* Shape of the net that a configuration asks for. */
-struct wh_net_shape wh_session_shape(const struct wh_config *c, const struct wh_params *params);
-
 /* The token that ends a document: data.end_of_text, or the tokenizer's own. Errors: CONFIG if there is none. */
 enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out);
 
