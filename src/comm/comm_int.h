@@ -165,4 +165,9 @@ void wh_messages_move(struct wh_comm_job *job);
 /* Drops what a dead group had queued. */
 void wh_messages_drop(struct wh_comm *comm);
 
+/* ---- plan.c ---- */
+
+/* Checks the call and fills a plan (zeroed, or of a finished call). */
+enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p);
+
 #endif

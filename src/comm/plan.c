@@ -198,7 +198,7 @@ static enum wh_status row_named(struct wh_comm_job *job, const char *name, struc
     return WH_OK;
 }
 
-static enum wh_status prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
+enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
     WH_TRY(check_call(comm, call));
     p->comm = comm;
     p->call = *call;
@@ -223,7 +223,7 @@ static enum wh_status prepare(struct wh_comm *comm, const struct wh_comm_call *c
 enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
     struct wh_comm_plan *p = calloc(1, sizeof *p);
     if (!p) return WH_FAIL(WH_NOMEM, "no memory for a plan");
-    enum wh_status status = prepare(comm, call, p);
+    enum wh_status status = wh_plan_prepare(comm, call, p);
     if (status != WH_OK) {
         free(p);
         return status;
@@ -329,7 +329,7 @@ enum wh_status wh_comm_wait(struct wh_comm_plan *plan) {
 enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call) {
     struct wh_comm_plan *p = &comm->once;
     p->started = false;
-    WH_TRY(prepare(comm, call, p));
+    WH_TRY(wh_plan_prepare(comm, call, p));
     p->start_ns = wh_clock_ns();
     WH_TRY(named(p, start_now(p)));
     if (!is_finished(p)) WH_TRY(named(p, wh_comm_wait_until(p, is_finished)));
