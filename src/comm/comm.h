@@ -1,0 +1,180 @@
+/* Collectives between the ranks of a run. Transport here: processes of one machine over shared memory. The interface
+ * promises nothing that MPI point-to-point could not keep: only wh_comm_job_create would differ there.
+ *
+ * The launcher creates a job and forks the ranks; each rank joins, takes buffers, opens groups, makes plans and runs them:
+ *
+ *     launcher                                   rank
+ *     wh_comm_job_create(&config, &job)          wh_comm_job_join(job, rank)
+ *     fork ranks                                 wh_comm_buffer(job, bytes, &grads)
+ *     wait; for each child that ended:           wh_comm_open(job, 0, "dp", members, size, &dp)
+ *         wh_comm_job_ended(job, rank, status)   wh_comm_plan_make(dp, &call, &plan)       once
+ *     wh_comm_job_destroy(job)                   wh_comm_start(plan) ... wh_comm_wait(plan)  each step
+ *                                                wh_comm_plan_free, wh_comm_close, wh_comm_job_leave
+ *
+ * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, for each
+ * element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
+ * summed in fp32 and rounded once, to nearest even. Integers wrap. Max and min keep a NaN if there is one; of two zeros
+ * they keep the right one.
+ *
+ * Order. All members start the operations of a group in the same order; groups are independent of each other. An
+ * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both.
+ *
+ * Failure. A call returns WH_PEER when a rank has died, stalled beyond the deadline or called something else; the message
+ * names rank, operation and sequence number. From then on the group (after a death: every group) is poisoned: calls
+ * return the same cause at once. Buffers of an operation that failed hold anything. There is no repair but a new job.
+ *
+ * Progress. An operation is executed by whoever waits for it (wh_comm_wait, wh_comm_test, or waiting for anything else
+ * in the job): no helper threads. Started operations whose last member has not arrived cost nothing.
+ *
+ * Threads: one thread of a rank at a time. No function prints; joining, opening and making plans allocate, nothing else
+ * does. Nothing is left behind by any end of any process: memory has no name and ends with the last that maps it. */
+#ifndef WH_COMM_COMM_H
+#define WH_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "base/text.h"
+
+enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 40, WH_COMM_ROWS_MAX = 48 };
+
+struct wh_comm_job;
+struct wh_comm;
+struct wh_comm_plan;
+
+/* ---- job: the memory that the ranks of one machine share ---- */
+
+struct wh_comm_job_config {
+    uint32_t ranks;       /* 1 .. WH_COMM_RANKS_MAX */
+    size_t arena_bytes;   /* of each rank, for its wh_comm_buffer's; may be 0 */
+    uint64_t deadline_ns; /* how long a call waits for ranks that don't arrive; 0: 10 minutes */
+    const char *kernels;  /* "reference", "avx2", "avx512"; NULL: the best this processor has */
+};
+
+/* Launcher, before it forks. The job is inherited by fork; its pointers mean the same memory in every rank. Checks that
+ * the memory for all ranks is there. Errors: CONFIG (out of range, unknown kernels), NOMEM with needed and free bytes. */
+enum wh_status wh_comm_job_create(const struct wh_comm_job_config *config, struct wh_comm_job **out);
+
+/* Rank, once, pinned already if it will be: reserves and touches its arena, then waits until all ranks have. From here on
+ * this process is `rank`. Errors: NOMEM with needed and free bytes (told to all ranks), PEER. */
+enum wh_status wh_comm_job_join(struct wh_comm_job *job, uint32_t rank);
+
+/* Rank: unmaps. Launcher: wh_comm_job_destroy, the same for its process. Both take NULL. */
+void wh_comm_job_leave(struct wh_comm_job *job);
+void wh_comm_job_destroy(struct wh_comm_job *job);
+
+/* Launcher: rank's process has ended with this status of waitpid(2). An end other than exit code 0 aborts the job: ranks
+ * that wait are woken and return WH_PEER naming this rank. An exit with 0 does so too as soon as another rank waits for it. */
+void wh_comm_job_ended(struct wh_comm_job *job, uint32_t rank, int wait_status);
+
+/* Anyone: ends the job with this cause; the first cause stays. Waits for nobody. */
+void wh_comm_job_abort(struct wh_comm_job *job, enum wh_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* WH_OK, or the cause that ended the job as an error record. Launcher and ranks. */
+enum wh_status wh_comm_job_status(struct wh_comm_job *job);
+
+uint32_t wh_comm_job_ranks(const struct wh_comm_job *job);
+
+/* Appends one line per rank: its last operation in each group, finished or not, how long ago it last called, state of its
+ * process. Launcher and ranks; for stall reports and the page. */
+void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out);
+
+/* ---- buffers ---- */
+
+/* Takes `bytes` of this rank's arena, zeroed, 64-byte aligned, for the life of the job. All ranks take the same sizes in
+ * the same order, so that a buffer lies at the same offset everywhere; then operations on it (or on parts of it) read and
+ * write the other ranks' buffers directly. Other memory is fine for every operation but costs two copies. NOMEM when the
+ * arena is used up. */
+enum wh_status wh_comm_buffer(struct wh_comm_job *job, size_t bytes, void **out);
+
+/* ---- groups ---- */
+
+/* Opens the group of the given ranks of the job, in ascending order; this rank is one of them. `id` (below
+ * WH_COMM_GROUPS_MAX) is the same for all members; groups that share an id are disjoint, as the dp groups of a mesh are.
+ * Local: meets nobody. A group can be opened once in a job. `name` must live as long ("dp"). */
+enum wh_status wh_comm_open(struct wh_comm_job *job, uint32_t id, const char *name, const uint32_t *members,
+                            uint32_t size, struct wh_comm **out);
+void wh_comm_close(struct wh_comm *comm);
+uint32_t wh_comm_rank(const struct wh_comm *comm); /* within the group */
+uint32_t wh_comm_size(const struct wh_comm *comm);
+
+/* ---- operations ---- */
+
+/*  n ranks, c = count           in (elements)     out (elements)     in place when
+ *  BARRIER                      -                 -
+ *  ALL_REDUCE                   c                 c                  in == out
+ *  REDUCE       to root         c                 c (root only)      in == out
+ *  BROADCAST    from root       c (root only)     c                  in == out (always at root)
+ *  REDUCE_SCATTER               n c               c                  out == in + rank c
+ *  ALL_GATHER                   c                 n c                in == out + rank c
+ *  ALL_TO_ALL                   n c               n c                never
+ *  SEND         to root         c                 -
+ *  RECV         from root       -                 c
+ * In place on one rank means in place on all. in and out otherwise don't overlap. Pointers are aligned to their elements. */
+enum wh_comm_op {
+    WH_BARRIER,
+    WH_ALL_REDUCE,
+    WH_REDUCE,
+    WH_BROADCAST,
+    WH_REDUCE_SCATTER,
+    WH_ALL_GATHER,
+    WH_ALL_TO_ALL,
+    WH_SEND,
+    WH_RECV,
+    WH_COMM_OP_COUNT
+};
+const char *wh_comm_op_name(enum wh_comm_op op); /* "all_reduce" */
+
+enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_REDOP_COUNT };
+
+struct wh_comm_call {
+    enum wh_comm_op op;
+    const void *in;
+    void *out;
+    size_t count;
+    enum wh_dtype dtype; /* reductions: F32, BF16, F64, I32, I64; what only moves: any */
+    enum wh_redop redop;
+    uint32_t root;   /* rank within the group: root, or the other side of SEND and RECV */
+    const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */
+};
+
+/* A plan is made once and started any number of times, not again before it is finished. Local: meets nobody. Errors:
+ * CONFIG (all faults of the call at once), UNSUPPORTED. */
+enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out);
+void wh_comm_plan_free(struct wh_comm_plan *plan); /* not while it is started */
+
+/* From start until it is finished, `in` may only be read and `out` not be touched. Start returns at once, with two
+ * exceptions: more than 7 operations of the group are unfinished, or buffers outside the arena (or SEND, RECV) that don't
+ * fit the staging space: then it works on until they do. */
+enum wh_status wh_comm_start(struct wh_comm_plan *plan);
+enum wh_status wh_comm_test(struct wh_comm_plan *plan, bool *finished);
+enum wh_status wh_comm_wait(struct wh_comm_plan *plan);
+
+/* Start and wait in one, without a plan to keep. Allocates nothing. */
+enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call);
+
+/* Moves whatever is started in this rank's groups a bit, without waiting; for calls between layers. */
+enum wh_status wh_comm_progress(struct wh_comm_job *job);
+
+/* ---- ledger ---- */
+
+struct wh_comm_row {
+    const char *name;
+    uint64_t calls;      /* finished */
+    uint64_t sent_bytes; /* by this rank as wh_comm_call_bytes counts them */
+    uint64_t ns;         /* from start to finish as seen by this rank */
+    uint64_t exposed_ns; /* of those: spent inside calls of this interface */
+};
+
+/* This rank's rows in order of first use; valid until the job is left. */
+const struct wh_comm_row *wh_comm_rows(const struct wh_comm_job *job, uint32_t *count);
+
+/* Bytes that rank `rank` of `size` sends in this operation by the direct algorithm, the least that ranks with private
+ * memory can do with: what a planner predicts. Shared memory moves them without a message. */
+uint64_t wh_comm_call_bytes(const struct wh_comm_call *call, uint32_t rank, uint32_t size);
+
+#endif
