@@ -104,28 +104,31 @@ uint32_t wh_comm_size(const struct wh_comm *comm);
 
 /* ---- operations ---- */
 
-/*  n ranks, c = count           in (elements)     out (elements)     in place when
+/*  c = count; slice = wh_coll_cut of it into as many parts as there are ranks (coll/plan.h): equal ones if that divides c
+ *
+ *                               in (elements)     out (elements)     in place when
  *  BARRIER                      -                 -
  *  ALL_REDUCE                   c                 c                  in == out
- *  REDUCE       to root         c                 c (root only)      in == out
- *  BROADCAST    from root       c (root only)     c                  in == out (always at root)
- *  REDUCE_SCATTER               n c               c                  out == in + rank c
- *  ALL_GATHER                   c                 n c                in == out + rank c
- *  ALL_TO_ALL                   n c               n c                never
+ *  REDUCE_SCATTER               c                 slice              out == in + first of slice
+ *  ALL_GATHER                   slice             c                  in == out + first of slice
+ *  BROADCAST    from root       - (NULL or out)   c                  always: root's out is what is sent
+ *  REDUCE       to root         c                 c (root only)      in == out at root
+ *  ALL_TO_ALL                   c, n divides it   c                  never
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
- * In place on one rank means in place on all. in and out otherwise don't overlap. Pointers are aligned to their elements. */
-enum wh_comm_op {
-    WH_BARRIER,
-    WH_ALL_REDUCE,
-    WH_REDUCE,
-    WH_BROADCAST,
-    WH_REDUCE_SCATTER,
-    WH_ALL_GATHER,
-    WH_ALL_TO_ALL,
-    WH_SEND,
-    WH_RECV,
-    WH_COMM_OP_COUNT
+ * In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
+ * aligned to their elements. */
+enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
+                  WH_ALL_REDUCE,
+                  WH_REDUCE_SCATTER,
+                  WH_ALL_GATHER,
+                  WH_BROADCAST,
+                  WH_REDUCE,
+                  WH_ALL_TO_ALL,
+                  WH_BARRIER,
+                  WH_SEND,
+                  WH_RECV,
+                  WH_COMM_OP_COUNT
 };
 const char *wh_comm_op_name(enum wh_comm_op op); /* "all_reduce" */
 

@@ -36,6 +36,7 @@ void wh_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_n
 void wh_futex_wake_all(_Atomic uint32_t *word);
 
 void wh_cpu_yield(void);
+void wh_sleep_ns(uint64_t ns);
 
 /* A handle on a process that stays the same process. -1 if there is none or the kernel has no pidfd. */
 int wh_pidfd_open(int pid);

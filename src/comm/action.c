@@ -1,0 +1,277 @@
+/* Operations of the inline and the arena path: publish, see all others, do chunks, count them.
+ *
+ * Chunks. Once all members have published, whoever waits takes the next chunk by fetch-add, computes it for everybody and
+ * counts it. What a chunk holds depends on (operation, count, members) alone, and its bits not on who does it. */
+#include <string.h>
+
+#include "coll/plan.h"
+#include "comm/comm_int.h"
+#include "os/clock.h"
+
+enum { CHUNK_BYTES_LEAST = 4096, CHUNK_BYTES_MOST = 256 << 10, COPY_BYTES = 16 << 10 };
+
+static struct wh_coll_range slice(const struct wh_action *a, uint32_t i) {
+    return wh_coll_cut((struct wh_coll_range){0, a->count}, a->call->dtype, a->comm->size, i);
+}
+
+/* Twice as many chunks as ranks, for those that come late, within the limits; cut at 64 bytes. */
+void wh_action_cut(struct wh_action *a) {
+    enum wh_comm_op op = a->call->op;
+    size_t elem = wh_dtype_bytes(a->call->dtype), n = a->comm->size;
+    bool vector = op == WH_ALL_REDUCE || op == WH_REDUCE || op == WH_BROADCAST;
+    size_t units = vector ? 1 : op == WH_ALL_TO_ALL ? n * n : n;
+    size_t unit_elems = vector ? a->count : slice(a, 0).count, bytes = unit_elems * elem / (2 * (vector ? n : 1));
+    a->chunks = 0;
+    if (op == WH_BARRIER || unit_elems == 0) return;
+    if (bytes < CHUNK_BYTES_LEAST) bytes = CHUNK_BYTES_LEAST;
+    if (bytes > CHUNK_BYTES_MOST) bytes = CHUNK_BYTES_MOST;
+    a->chunk_elems = bytes / 64 * 64 / elem;
+    a->chunks_of_slice = (unit_elems + a->chunk_elems - 1) / a->chunk_elems;
+    a->chunks = units * a->chunks_of_slice;
+}
+
+static struct wh_slot *slot_of(const struct wh_action *a, uint32_t member) {
+    return &a->comm->lines[member]->slot[a->sequence % WH_SLOTS];
+}
+
+static struct wh_work *work_of(const struct wh_action *a) { return &a->comm->lines[0]->work[a->sequence % WH_SLOTS]; }
+
+static char *at(const struct wh_action *a, uint32_t member, uint64_t offset) {
+    return offset == WH_NOWHERE ? NULL : a->comm->segment[member] + offset;
+}
+
+/* Own memory by its own pointer: the root's result of a REDUCE may lie outside the segment. */
+static char *in_of(const struct wh_action *a, uint32_t m) {
+    return m == a->comm->rank ? a->in : at(a, m, slot_of(a, m)->payload.at.in);
+}
+
+static char *out_of(const struct wh_action *a, uint32_t m) {
+    return m == a->comm->rank ? a->out : at(a, m, slot_of(a, m)->payload.at.out);
+}
+
+/* To all outputs, in blocks that stay in the first-level cache in between. */
+static void copy_to(const char *from, char *const *to, uint32_t outs, size_t bytes) {
+    for (size_t b = 0; b < bytes; b += COPY_BYTES) {
+        size_t some = bytes - b < COPY_BYTES ? bytes - b : COPY_BYTES;
+        for (uint32_t o = 0; o < outs; o++)
+            if (to[o] != from) memcpy(to[o] + b, from + b, some);
+    }
+}
+
+/* Elements [first, first + count) of the vector, from all inputs to the outputs; outputs hold the part from `out_first` on. */
+static void reduce_range(const struct wh_action *a, size_t first, size_t count, char *const *out, uint32_t outs) {
+    size_t elem = wh_dtype_bytes(a->call->dtype);
+    const void *in[WH_COMM_RANKS_MAX];
+    void *to[WH_COMM_RANKS_MAX];
+    for (uint32_t m = 0; m < a->comm->size; m++) in[m] = in_of(a, m) + first * elem;
+    for (uint32_t o = 0; o < outs; o++) to[o] = out[o];
+    wh_reduce_run(a->comm->job->reduce, a->call->dtype, a->call->redop, in, a->comm->size, to, outs, count);
+}
+
+static void do_chunk(const struct wh_action *a, uint64_t chunk) {
+    enum wh_comm_op op = a->call->op;
+    uint32_t n = a->comm->size, unit = (uint32_t)(chunk / a->chunks_of_slice), outs = 0;
+    size_t elem = wh_dtype_bytes(a->call->dtype), first = chunk % a->chunks_of_slice * a->chunk_elems;
+    bool slices = op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER || op == WH_ALL_TO_ALL;
+    struct wh_coll_range r = slices ? slice(a, unit % n) : (struct wh_coll_range){0, a->count};
+    if (first >= r.count) return;
+    size_t count = r.count - first < a->chunk_elems ? r.count - first : a->chunk_elems;
+    char *out[WH_COMM_RANKS_MAX];
+    switch (op) {
+    case WH_ALL_REDUCE:
+        for (; outs < n; outs++) out[outs] = out_of(a, outs) + first * elem;
+        reduce_range(a, first, count, out, outs);
+        break;
+    case WH_REDUCE:
+        out[0] = out_of(a, a->call->root) + first * elem;
+        reduce_range(a, first, count, out, 1);
+        break;
+    case WH_REDUCE_SCATTER:
+        out[0] = out_of(a, unit) + first * elem;
+        reduce_range(a, r.first + first, count, out, 1);
+        break;
+    case WH_BROADCAST:
+        for (; outs < n; outs++) out[outs] = out_of(a, outs) + first * elem;
+        copy_to(out[a->call->root], out, outs, count * elem);
+        break;
+    case WH_ALL_GATHER:
+        for (; outs < n; outs++) out[outs] = out_of(a, outs) + (r.first + first) * elem;
+        copy_to(in_of(a, unit) + first * elem, out, outs, count * elem);
+        break;
+    default: { /* WH_ALL_TO_ALL: unit = receiver * n + sender; the receiver's slice `sender` is the sender's `receiver` */
+        uint32_t sender = unit % n, receiver = unit / n;
+        out[0] = out_of(a, receiver) + (r.first + first) * elem;
+        copy_to(in_of(a, sender) + (slice(a, receiver).first + first) * elem, out, 1, count * elem);
+    }
+    }
+}
+
+/* Every member computes its own result from the payloads. */
+static void finish_inline(const struct wh_action *a) {
+    uint32_t n = a->comm->size, me = a->comm->rank, root = a->call->root;
+    size_t elem = wh_dtype_bytes(a->call->dtype);
+    struct wh_coll_range mine = slice(a, me);
+    const void *in[WH_COMM_RANKS_MAX];
+    void *const out = a->out;
+    const struct wh_reduce *r = a->comm->job->reduce;
+    for (uint32_t m = 0; m < n; m++) in[m] = slot_of(a, m)->payload.bytes;
+    switch (a->call->op) {
+    case WH_REDUCE:
+        if (me != root) break; /* else: the same as */
+        __attribute__((fallthrough));
+    case WH_ALL_REDUCE:
+        wh_reduce_run(r, a->call->dtype, a->call->redop, in, n, &out, 1, a->count);
+        break;
+    case WH_REDUCE_SCATTER:
+        for (uint32_t m = 0; m < n; m++) in[m] = (const char *)in[m] + mine.first * elem;
+        wh_reduce_run(r, a->call->dtype, a->call->redop, in, n, &out, 1, mine.count);
+        break;
+    case WH_BROADCAST:
+        if (me != root) memcpy(out, in[root], a->count * elem);
+        break;
+    case WH_ALL_GATHER:
+        for (uint32_t m = 0; m < n; m++)
+            memcpy((char *)out + slice(a, m).first * elem, in[m], slice(a, m).count * elem);
+        break;
+    case WH_ALL_TO_ALL:
+        for (uint32_t m = 0; m < n; m++)
+            memcpy((char *)out + slice(a, m).first * elem, (const char *)in[m] + mine.first * elem, mine.count * elem);
+        break;
+    default:
+        break;
+    }
+}
+
+static size_t payload_bytes(const struct wh_action *a) {
+    size_t elem = wh_dtype_bytes(a->call->dtype);
+    switch (a->call->op) {
+    case WH_BARRIER:
+        return 0;
+    case WH_ALL_GATHER:
+        return slice(a, a->comm->rank).count * elem;
+    case WH_BROADCAST:
+        return a->comm->rank == a->call->root ? a->count * elem : 0;
+    default:
+        return a->count * elem;
+    }
+}
+
+static uint64_t offset_of(const struct wh_comm *comm, const void *p) {
+    const struct wh_comm_job *job = comm->job;
+    uintptr_t begin = (uintptr_t)job->segment[job->rank], at_byte = (uintptr_t)p;
+    return p && at_byte >= begin && at_byte < begin + job->arena_offset + job->arena_bytes ? at_byte - begin
+                                                                                           : WH_NOWHERE;
+}
+
+struct wh_log_entry *wh_log_write(struct wh_comm_job *job, const struct wh_log_entry *entry, uint64_t sequence) {
+    struct wh_rank_lines *l = &job->lines[job->rank];
+    uint64_t i = atomic_load_explicit(&l->log_next, memory_order_relaxed), now = wh_clock_ns();
+    struct wh_log_entry *e = &l->log[i % WH_LOG_ENTRIES];
+    *e = *entry;
+    e->sequence = sequence;
+    e->start_ns = now;
+    atomic_store_explicit(&l->log_next, i + 1, memory_order_release); /* with the acquire of whoever reports */
+    atomic_store_explicit(&l->heartbeat_ns, now, memory_order_relaxed);
+    return e;
+}
+
+bool wh_comm_has_room(const struct wh_comm *comm) { return comm->started + 1 - comm->oldest < WH_WINDOW; }
+
+void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry) {
+    struct wh_comm *comm = a->comm;
+    a->sequence = ++comm->started;
+    a->arrived = 0;
+    a->finished = false;
+    a->log = wh_log_write(comm->job, entry, a->sequence);
+    comm->in_flight[a->sequence % WH_WINDOW] = a;
+    struct wh_slot *s = slot_of(a, comm->rank);
+    s->fingerprint = a->fingerprint;
+    if (a->path == WH_PATH_INLINE) {
+        if (payload_bytes(a)) memcpy(s->payload.bytes, a->call->op == WH_BROADCAST ? a->out : a->in, payload_bytes(a));
+    } else {
+        s->payload.at.in = offset_of(comm, a->in);
+        s->payload.at.out = offset_of(comm, a->out);
+        if (comm->rank == 0) { /* invariant 3; ordered by the publication below */
+            atomic_store_explicit(&work_of(a)->next, 0, memory_order_relaxed);
+            atomic_store_explicit(&work_of(a)->done, 0, memory_order_relaxed);
+        }
+    }
+    atomic_store(&s->sequence, a->sequence); /* release, with the acquire in see_all; total order, for wh_comm_wake */
+    wh_comm_wake(comm);
+}
+
+/* *all: every member has published the operation. */
+static enum wh_status see_all(struct wh_action *a, bool *all) {
+    for (; a->arrived < a->comm->size; a->arrived++) {
+        const struct wh_slot *s = slot_of(a, a->arrived);
+        /* acquire, with the store in wh_action_start: fingerprint, payload, log and the member's buffer are there */
+        if (atomic_load_explicit(&s->sequence, memory_order_acquire) != a->sequence) break;
+        if (s->fingerprint != a->fingerprint) return wh_comm_mismatch(a->comm, a, a->arrived);
+    }
+    *all = a->arrived == a->comm->size;
+    return WH_OK;
+}
+
+/* A REDUCE whose root keeps its result outside the arena is the root's work alone. */
+static bool can_work(const struct wh_action *a) { return a->call->op != WH_REDUCE || out_of(a, a->call->root) != NULL; }
+
+static void do_chunks(struct wh_action *a, uint64_t *budget) {
+    struct wh_work *w = work_of(a);
+    while (*budget > 0 && can_work(a)) {
+        if (atomic_load_explicit(&w->next, memory_order_relaxed) >= a->chunks) break;  /* spares the line a write */
+        uint64_t chunk = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed); /* only who takes what */
+        if (chunk >= a->chunks) break;
+        do_chunk(a, chunk);
+        --*budget;
+        /* release, with the acquire in `finish`; acquire, so that the last one's wake comes after all */
+        if (atomic_fetch_add_explicit(&w->done, 1, memory_order_acq_rel) + 1 == a->chunks) {
+            atomic_thread_fence(memory_order_seq_cst);
+            wh_comm_wake(a->comm);
+        }
+    }
+    a->finished =
+        atomic_load_explicit(&w->done, memory_order_acquire) == a->chunks; /* all members' chunks are written */
+}
+
+static enum wh_status move_action(struct wh_action *a, uint64_t *budget) {
+    bool all = false;
+    WH_TRY(see_all(a, &all));
+    if (!all) return WH_OK;
+    if (a->path == WH_PATH_INLINE) {
+        finish_inline(a);
+        a->finished = true;
+    } else {
+        do_chunks(a, budget);
+    }
+    if (a->finished && a->log->sequence == a->sequence) /* unless the entry is another's by now */
+        atomic_store_explicit(&a->log->finished, 1, memory_order_relaxed);
+    return WH_OK;
+}
+
+static enum wh_status die(struct wh_comm *comm, enum wh_status status) {
+    comm->dead = true;
+    comm->staged = NULL;
+    wh_messages_drop(comm);
+    return status;
+}
+
+enum wh_status wh_comm_move(struct wh_comm *comm, uint64_t budget) {
+    if (comm->dead || wh_cause_is_set(&comm->job->control->cause) || wh_cause_is_set(&comm->lines[0]->cause))
+        return die(comm, wh_comm_cause(comm));
+    for (uint64_t s = comm->oldest; s <= comm->started; s++) {
+        struct wh_action *a = comm->in_flight[s % WH_WINDOW];
+        enum wh_status status = a->finished ? WH_OK : move_action(a, &budget);
+        if (status != WH_OK) return die(comm, status);
+        if (s == comm->oldest && a->finished) comm->oldest++;
+    }
+    if (comm->staged) wh_staged_move(comm);
+    return WH_OK;
+}
+
+enum wh_status wh_job_move(struct wh_comm *comm, uint64_t budget) {
+    enum wh_status status = wh_comm_move(comm, budget);
+    if (status != WH_OK) return status;
+    for (struct wh_comm *other = comm->job->comms; other; other = other->next)
+        if (other != comm && !other->dead && (other->oldest <= other->started || other->staged)) wh_comm_move(other, 1);
+    return wh_messages_move(comm->job);
+}

@@ -1,0 +1,165 @@
+/* A rank's own side of a job, its groups, plans and operations in flight. Private to comm. */
+#ifndef WH_COMM_COMM_INT_H
+#define WH_COMM_COMM_INT_H
+
+#include "comm/control.h"
+#include "comm/reduce.h"
+#include "os/shm.h"
+
+enum wh_path {
+    WH_PATH_NOTHING, /* one rank, or nothing to move: at most a copy */
+    WH_PATH_INLINE,  /* payload in the flag */
+    WH_PATH_ARENA,   /* chunks, straight from and to the members' arenas */
+    WH_PATH_STAGED,  /* through the staging space, piece by piece; each piece is an operation of the arena path */
+    WH_PATH_MESSAGE, /* SEND and RECV: through the ring between two ranks */
+};
+
+/* An operation in flight: one sequence number of a group. */
+struct wh_action {
+    struct wh_comm *comm;
+    const struct wh_comm_call *call; /* its count is not used: see below */
+    enum wh_path path;               /* INLINE or ARENA */
+    bool finished;
+    uint64_t sequence, fingerprint;
+    struct wh_log_entry *log;
+    uint32_t arrived; /* members whose publication has been seen, from the first on */
+    size_t count;     /* elements of the vector: of the call or of a piece */
+    void *in, *out;   /* of this rank */
+    /* ARENA: the vector or each slice is cut into chunks of `chunk_elems`. */
+    size_t chunk_elems;
+    uint64_t chunks, chunks_of_slice;
+};
+
+struct wh_comm_plan {
+    struct wh_comm *comm;
+    struct wh_comm_call call;
+    enum wh_path path;
+    bool in_place, started, finished;
+    uint64_t call_hash;
+    struct wh_comm_row *row;
+    uint64_t sent_bytes;
+    struct wh_log_entry entry; /* what the log will say */
+    struct wh_log_entry *log;
+    uint64_t start_ns, exposed_ns;
+    struct wh_action action[WH_PIECES];
+    size_t piece_elems; /* STAGED: elements of the vector (operations on slices: of each slice) in a piece */
+    uint64_t pieces, pieces_started, pieces_done;
+    struct wh_comm_plan *next; /* MESSAGE: queue of the ring */
+    size_t moved_bytes;
+    uint64_t cells;
+};
+
+/* Messages from one rank to another: cells in a ring in the sender's segment, in the order of sending. */
+struct wh_cell {
+    _Alignas(WH_LINE_BYTES) uint64_t fingerprint; /* of the message, in its first cell */
+    uint64_t bytes, total_bytes;                  /* in this cell; of the message */
+    unsigned char data[];
+};
+
+struct wh_ring {
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t sent;     /* cells, by the sender */
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t received; /* cells, by the receiver */
+};
+
+struct wh_queue {
+    struct wh_comm_plan *first, *last;
+};
+
+struct wh_comm {
+    struct wh_comm_job *job;
+    const char *name;
+    uint32_t id, rank, size;
+    uint32_t member[WH_COMM_RANKS_MAX];
+    struct wh_group_lines *lines[WH_COMM_RANKS_MAX]; /* of each member */
+    char *segment[WH_COMM_RANKS_MAX];                /* of each member, here */
+    uint32_t members_hash;
+    bool dead;                   /* failed; nothing is in flight any more */
+    uint64_t started, oldest;    /* sequence numbers: last started; first unfinished */
+    struct wh_comm_plan *staged; /* the one with pieces to go; nothing of the group is started before it is finished */
+    struct wh_action *in_flight[WH_WINDOW];
+    uint64_t messages; /* started */
+    char *staging[WH_PIECES];
+    struct wh_comm_plan once; /* of wh_comm_run */
+    struct wh_comm *next;
+};
+
+struct wh_comm_job {
+    uint32_t ranks, rank; /* rank: WH_COMM_RANKS_MAX in the launcher */
+    uint64_t deadline_ns;
+    bool crowded; /* more ranks than processors: don't spin */
+    int launcher_process, launcher_pidfd;
+    const struct wh_reduce *reduce;
+    struct wh_shm control_shm, segment_shm[WH_COMM_RANKS_MAX];
+    struct wh_control *control;
+    struct wh_rank_lines *lines; /* [ranks] */
+    struct wh_group_lines *groups;
+    char *segment[WH_COMM_RANKS_MAX]; /* after the skew */
+    size_t ring_bytes, cell_bytes, arena_offset, arena_bytes, arena_used_bytes;
+    struct wh_comm *comms; /* open groups of this rank */
+    uint32_t opened;       /* bit for each id */
+    struct wh_queue send[WH_COMM_RANKS_MAX], recv[WH_COMM_RANKS_MAX];
+    struct wh_comm_row row[WH_COMM_ROWS_MAX];
+    uint32_t rows;
+};
+
+static inline bool wh_comm_op_reduces(enum wh_comm_op op) {
+    return op == WH_ALL_REDUCE || op == WH_REDUCE_SCATTER || op == WH_REDUCE;
+}
+
+/* ---- cause.c: failures ---- */
+
+/* Sets a cause unless there is one. */
+void wh_cause_set(struct wh_cause *c, enum wh_status code, const char *message);
+/* WH_OK, or the cause as this thread's error record. */
+enum wh_status wh_cause_status(struct wh_cause *c);
+static inline bool wh_cause_is_set(struct wh_cause *c) {
+    return atomic_load_explicit(&c->state, memory_order_acquire) != 0; /* with the release in wh_cause_set */
+}
+/* The job's or the group's. */
+enum wh_status wh_comm_cause(struct wh_comm *comm);
+/* Poisons the group because member `other` calls something else; returns the cause. */
+enum wh_status wh_comm_poison(struct wh_comm *comm, struct wh_text *message); /* frees the message */
+enum wh_status wh_comm_mismatch(struct wh_comm *comm, const struct wh_action *a, uint32_t other);
+/* Poisons the group because `plan` has waited too long or for a rank that has ended; returns the cause. */
+enum wh_status wh_comm_stalled(struct wh_comm_plan *plan, uint64_t waited_ns);
+/* A member has ended without having called what is in flight. */
+bool wh_comm_waits_for_ended(struct wh_comm_plan *plan);
+void wh_comm_describe_entry(const struct wh_log_entry *e, struct wh_text *out);
+
+/* ---- wait.c ---- */
+
+/* Wakes members that sleep; called after something they may wait for was published with a sequentially consistent store
+ * or before a sequentially consistent fence. */
+void wh_comm_wake(struct wh_comm *comm);
+void wh_comm_wake_rank(struct wh_comm_job *job, uint32_t rank);
+void wh_comm_wake_job(struct wh_comm_job *job);
+
+/* Moves everything that is in flight until `ready` says so. */
+enum wh_status wh_comm_wait_until(struct wh_comm_plan *plan, bool (*ready)(const struct wh_comm_plan *));
+
+/* ---- action.c: operations of the inline and the arena path ---- */
+
+void wh_action_cut(struct wh_action *a);
+/* True if the window has room for one more. */
+bool wh_comm_has_room(const struct wh_comm *comm);
+/* Publishes; there is room. */
+void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry);
+/* Moves the group's operations, oldest first, by at most `budget` chunks. */
+enum wh_status wh_comm_move(struct wh_comm *comm, uint64_t budget);
+/* Moves all groups and messages of this rank. Faults of groups other than `comm` stay with them. */
+enum wh_status wh_job_move(struct wh_comm *comm, uint64_t budget);
+/* Writes the entry into this rank's log, with the sequence number and the time. */
+struct wh_log_entry *wh_log_write(struct wh_comm_job *job, const struct wh_log_entry *entry, uint64_t sequence);
+
+/* ---- staged.c, message.c ---- */
+
+void wh_staged_prepare(struct wh_comm_plan *plan);
+void wh_staged_start(struct wh_comm_plan *plan);
+/* Takes finished pieces out and starts the next; forgets the plan when all are done. */
+void wh_staged_move(struct wh_comm *comm);
+void wh_message_start(struct wh_comm_plan *plan);
+enum wh_status wh_messages_move(struct wh_comm_job *job);
+/* Drops what a dead group had queued. */
+void wh_messages_drop(struct wh_comm *comm);
+
+#endif

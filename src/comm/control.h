@@ -1,0 +1,96 @@
+/* Layout of the memory that the ranks of a job share, and who writes what. Private to comm.
+ *
+ *     control segment      struct wh_control, then struct wh_rank_lines [ranks], then struct wh_group_lines
+ *                          [WH_COMM_GROUPS_MAX][ranks]
+ *     segment of rank r    skew | staging [WH_COMM_GROUPS_MAX] | rings [ranks] | arena
+ *
+ * Invariants
+ *  1. A line (128 bytes, the pair that the prefetcher fetches) has one writer, `struct wh_work` and the words of
+ *     `struct wh_control` excepted, which are read-modify-written.
+ *  2. Sequence numbers of a group count its operations from 1. A rank publishes operation s in slot s % WH_SLOTS, by a
+ *     release store of s after everything else in the slot. A slot is reused only when all members have read it: a rank
+ *     publishes s only after it has finished s - WH_WINDOW, which needs that all published s - WH_WINDOW, which they did
+ *     only after they had finished s - 2 * WH_WINDOW = s - WH_SLOTS.
+ *  3. Counters of an operation are reset by the group's first member before it publishes it; nobody touches them before
+ *     he has seen all members' publications.
+ *  4. The segments are skewed by 9 lines of 64 bytes a rank: equal offsets of up to 64 ranks lie in different sets of the
+ *     first-level cache. */
+#ifndef WH_COMM_CONTROL_H
+#define WH_COMM_CONTROL_H
+
+#include <stdatomic.h>
+
+#include "comm/comm.h"
+
+enum {
+    WH_LINE_BYTES = 128,
+    WH_WINDOW = 8, /* operations of a group in flight */
+    WH_SLOTS = 2 * WH_WINDOW,
+    WH_LOG_ENTRIES = 64,
+    WH_CAUSE_BYTES = 1400,
+    WH_PIECE_BYTES = 64 << 10, /* staging: what one operation on other memory moves at a time */
+    WH_PIECES = 2,             /* of them in flight */
+    WH_CELLS = 8,              /* of a ring between two ranks */
+};
+
+/* Why a group or a job is dead. state: 0 none, 1 being written, 2 written; the first writer takes it by 0 -> 1. */
+struct wh_cause {
+    _Atomic uint32_t state;
+    uint32_t code; /* enum wh_status */
+    char message[WH_CAUSE_BYTES];
+};
+
+/* One operation of one rank: its flag. */
+struct wh_slot {
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t sequence;
+    uint64_t fingerprint; /* of everything in the call that must be equal on all members */
+    union {
+        unsigned char bytes[WH_COMM_INLINE_BYTES]; /* small operations: this rank's contribution */
+        struct {
+            uint64_t in, out; /* others: offsets in this rank's segment; WH_NOWHERE */
+        } at;
+    } payload;
+};
+#define WH_NOWHERE UINT64_MAX
+
+/* Chunks of one operation. */
+struct wh_work {
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t next; /* chunk that nobody has taken yet */
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t done; /* chunks that are finished */
+};
+
+/* Of one rank in one group. Ranks of disjoint groups with one id use their own lines. */
+struct wh_group_lines {
+    struct wh_slot slot[WH_SLOTS];
+    struct wh_work work[WH_SLOTS]; /* those of the group's first member are the group's; so is the cause */
+    _Alignas(WH_LINE_BYTES) struct wh_cause cause;
+};
+
+/* An operation in the log, for messages; written by its rank before it publishes, read by others after. */
+struct wh_log_entry {
+    uint64_t sequence, count, start_ns;
+    _Atomic uint32_t finished;
+    uint64_t in, out; /* offsets in the segment, or WH_NOWHERE */
+    uint8_t group, op, dtype, redop, root, in_place;
+    char row[34], group_name[16];
+    uint32_t members; /* hash */
+};
+
+enum wh_rank_state { WH_RANK_AWAITED, WH_RANK_JOINED, WH_RANK_ENDED };
+
+struct wh_rank_lines {
+    _Alignas(WH_LINE_BYTES) _Atomic uint32_t bell;         /* futex: changed by whoever has news for this rank */
+    _Atomic uint32_t sleeping;                             /* written by the rank itself */
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t heartbeat_ns; /* when it last called or looked */
+    _Atomic uint32_t process, state;
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t log_next; /* entries written so far */
+    struct wh_log_entry log[WH_LOG_ENTRIES];
+};
+
+struct wh_control {
+    _Alignas(WH_LINE_BYTES) _Atomic uint32_t sleepers; /* ranks that registered on their bell */
+    _Alignas(WH_LINE_BYTES) _Atomic uint32_t joined;
+    _Alignas(WH_LINE_BYTES) struct wh_cause cause; /* the job's abort word */
+};
+
+#endif

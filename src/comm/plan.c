@@ -1,0 +1,345 @@
+/* Plans: checking a call, choosing its path, running it, booking it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/faults.h"
+#include "coll/plan.h"
+#include "comm/comm_int.h"
+#include "os/clock.h"
+
+_Static_assert((int)WH_ALL_REDUCE == (int)WH_COLL_ALL_REDUCE && (int)WH_REDUCE_SCATTER == (int)WH_COLL_REDUCE_SCATTER &&
+                   (int)WH_ALL_GATHER == (int)WH_COLL_ALL_GATHER && (int)WH_BROADCAST == (int)WH_COLL_BROADCAST &&
+                   (int)WH_REDUCE == (int)WH_COLL_REDUCE && (int)WH_ALL_TO_ALL == (int)WH_COLL_ALL_TO_ALL &&
+                   (int)WH_BARRIER == (int)WH_COLL_BARRIER,
+               "one order");
+
+enum { TEST_CHUNKS = 4 }; /* what wh_comm_test and wh_comm_progress do at most before they return */
+
+const char *wh_comm_op_name(enum wh_comm_op op) {
+    static const char *const name[WH_COMM_OP_COUNT] = {
+        "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "barrier", "send", "recv"};
+    return op < WH_COMM_OP_COUNT ? name[op] : "unknown operation";
+}
+
+static struct wh_coll_range slice(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
+    return wh_coll_cut((struct wh_coll_range){0, c->count}, c->dtype, size, rank);
+}
+
+/* Elements of this rank's buffers. */
+static uint64_t in_elems(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
+    if (c->op == WH_BARRIER || c->op == WH_BROADCAST || c->op == WH_RECV) return 0;
+    return c->op == WH_ALL_GATHER ? slice(c, rank, size).count : c->count;
+}
+
+static uint64_t out_elems(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
+    if (c->op == WH_BARRIER || c->op == WH_SEND || (c->op == WH_REDUCE && rank != c->root)) return 0;
+    return c->op == WH_REDUCE_SCATTER ? slice(c, rank, size).count : c->count;
+}
+
+uint64_t wh_comm_call_bytes(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
+    uint64_t elem = wh_dtype_bytes(c->dtype), all = c->count, own = slice(c, rank, size).count, others = size - 1;
+    if (size == 1) return 0;
+    switch (c->op) {
+    case WH_ALL_REDUCE:
+        return (all - own + others * own) * elem;
+    case WH_REDUCE_SCATTER:
+    case WH_ALL_TO_ALL:
+        return (all - own) * elem;
+    case WH_ALL_GATHER:
+        return others * own * elem;
+    case WH_BROADCAST:
+        return rank == c->root ? others * all * elem : 0;
+    case WH_REDUCE:
+        return rank == c->root ? 0 : all * elem;
+    case WH_SEND:
+        return all * elem;
+    default:
+        return 0;
+    }
+}
+
+/* ---- checking ---- */
+
+static bool is_in_place(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
+    size_t first = c->op == WH_BARRIER ? 0 : slice(c, rank, size).first * wh_dtype_bytes(c->dtype);
+    switch (c->op) {
+    case WH_ALL_REDUCE:
+        return c->in == c->out;
+    case WH_REDUCE:
+        return rank == c->root && c->in == c->out;
+    case WH_BROADCAST:
+        return true;
+    case WH_REDUCE_SCATTER:
+        return (uintptr_t)c->in + first == (uintptr_t)c->out;
+    case WH_ALL_GATHER:
+        return (uintptr_t)c->in == (uintptr_t)c->out + first;
+    default:
+        return false;
+    }
+}
+
+static void check_buffer(struct wh_faults *f, const char *op, const char *which, const void *p, uint64_t elems,
+                         size_t elem) {
+    if (elems == 0) return;
+    if (!p) wh_faults_add(f, NULL, 0, "%s: no %s buffer", op, which);
+    if ((uintptr_t)p % elem)
+        wh_faults_add(f, NULL, 0, "%s: the %s buffer is not aligned to its elements (%zu)", op, which, elem);
+}
+
+static enum wh_status check_call(const struct wh_comm *comm, const struct wh_comm_call *c) {
+    struct wh_faults f = {0};
+    const char *op = wh_comm_op_name(c->op);
+    bool rooted = c->op == WH_REDUCE || c->op == WH_BROADCAST || c->op == WH_SEND || c->op == WH_RECV;
+    if (c->op >= WH_COMM_OP_COUNT) return WH_FAIL(WH_CONFIG, "operation %d does not exist", (int)c->op);
+    if (c->op == WH_BARRIER) return WH_OK;
+    if (c->dtype >= WH_DTYPE_COUNT) return WH_FAIL(WH_CONFIG, "%s: type %d does not exist", op, (int)c->dtype);
+    if (c->count > (uint64_t)1 << 57) return WH_FAIL(WH_CONFIG, "%s: %zu elements", op, c->count);
+    if (wh_comm_op_reduces(c->op) && !wh_reduce_has(c->dtype))
+        wh_faults_add(&f, NULL, 0, "%s: no sums of %s; F32, BF16, F64, I32 and I64 have them", op,
+                      wh_dtype_name(c->dtype));
+    if (wh_comm_op_reduces(c->op) && c->redop >= WH_REDOP_COUNT)
+        wh_faults_add(&f, NULL, 0, "%s: operator %d does not exist", op, (int)c->redop);
+    if (rooted && c->root >= comm->size)
+        wh_faults_add(&f, NULL, 0, "%s: root %u; group %s has %u ranks", op, c->root, comm->name, comm->size);
+    if ((c->op == WH_SEND || c->op == WH_RECV) && c->root == comm->rank)
+        wh_faults_add(&f, NULL, 0, "%s: rank %u to itself", op, c->root);
+    if (c->op == WH_ALL_TO_ALL && c->count % comm->size)
+        wh_faults_add(&f, NULL, 0, "%s: %zu elements are no multiple of %u ranks", op, c->count, comm->size);
+    size_t elem = wh_dtype_bytes(c->dtype);
+    uint64_t in = in_elems(c, comm->rank, comm->size), out = out_elems(c, comm->rank, comm->size);
+    check_buffer(&f, op, "in", c->in, in, elem);
+    check_buffer(&f, op, "out", c->out, out, elem);
+    if (c->op == WH_BROADCAST && c->in && c->in != c->out)
+        wh_faults_add(&f, NULL, 0, "%s: in is neither NULL nor out", op);
+    uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
+    if (in && out && !is_in_place(c, comm->rank, comm->size) && a < b + out * elem && b < a + in * elem)
+        wh_faults_add(&f, NULL, 0, "%s: in and out overlap without being in place", op);
+    return wh_faults_status(&f, WH_CONFIG);
+}
+
+/* ---- making ---- */
+
+static bool in_arena(const struct wh_comm_job *job, const void *p, uint64_t bytes) {
+    uintptr_t begin = (uintptr_t)job->segment[job->rank] + job->arena_offset, at = (uintptr_t)p;
+    return at >= begin && at <= begin + job->arena_bytes && bytes <= begin + job->arena_bytes - at;
+}
+
+/* From what is equal on all ranks only, except in_arena: that must be equal, too, and is part of the fingerprint. */
+static enum wh_path choose_path(const struct wh_comm *comm, const struct wh_comm_call *c) {
+    const struct wh_comm_job *job = comm->job;
+    size_t elem = wh_dtype_bytes(c->dtype);
+    if (comm->size == 1) return WH_PATH_NOTHING;
+    if (c->op == WH_SEND || c->op == WH_RECV) return WH_PATH_MESSAGE;
+    if (c->op == WH_BARRIER) return WH_PATH_INLINE;
+    if ((c->op == WH_ALL_GATHER ? slice(c, 0, comm->size).count : c->count) * elem <= WH_COMM_INLINE_BYTES)
+        return WH_PATH_INLINE;
+    bool in = in_arena(job, c->in, in_elems(c, comm->rank, comm->size) * elem);
+    bool out = in_arena(job, c->out, out_elems(c, comm->rank, comm->size) * elem);
+    if (c->op == WH_REDUCE) return in ? WH_PATH_ARENA : WH_PATH_STAGED;
+    if (c->op == WH_BROADCAST) return out ? WH_PATH_ARENA : WH_PATH_STAGED;
+    return in && out ? WH_PATH_ARENA : WH_PATH_STAGED;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t hash_text(const char *s) {
+    uint64_t hash = 0;
+    for (; *s; s++) hash = mix(hash, (unsigned char)*s);
+    return hash;
+}
+
+/* Offsets of the buffers, in place: of the one buffer, so that they are equal on all ranks. */
+static void set_places(struct wh_comm_plan *p) {
+    const struct wh_comm_call *c = &p->call;
+    const char *begin = p->comm->job->segment[p->comm->job->rank];
+    p->entry.in = p->entry.out = WH_NOWHERE;
+    if (p->path != WH_PATH_ARENA) return;
+    if (c->op != WH_BROADCAST) p->entry.in = (uint64_t)((const char *)c->in - begin);
+    if (c->op != WH_REDUCE) p->entry.out = (uint64_t)((const char *)c->out - begin);
+    if (p->in_place && c->op == WH_REDUCE_SCATTER) p->entry.out = p->entry.in;
+    if (p->in_place && c->op == WH_ALL_GATHER) p->entry.in = p->entry.out;
+}
+
+/* The fingerprint: everything that must be equal on all members. Of messages: what sender and receiver have in common. */
+static uint64_t hash_call(const struct wh_comm_plan *p) {
+    const struct wh_comm_call *c = &p->call;
+    uint64_t h = mix(mix(p->comm->id, c->dtype), c->count);
+    if (p->path == WH_PATH_MESSAGE) return mix(h, p->comm->members_hash);
+    h = mix(mix(h, c->op + 16u * p->path), wh_comm_op_reduces(c->op) ? c->redop : 0);
+    h = mix(h, c->op == WH_REDUCE || c->op == WH_BROADCAST ? c->root : 0);
+    h = mix(h, c->op == WH_REDUCE ? 0 : p->in_place);
+    return mix(mix(mix(mix(h, p->entry.in), p->entry.out), p->comm->members_hash), hash_text(c->row));
+}
+
+static void set_entry(struct wh_comm_plan *p) {
+    const struct wh_comm_call *c = &p->call;
+    struct wh_log_entry *e = &p->entry;
+    *e = (struct wh_log_entry){.count = c->count, .members = p->comm->members_hash};
+    e->group = (uint8_t)p->comm->id, e->op = (uint8_t)c->op, e->dtype = (uint8_t)c->dtype;
+    e->redop = (uint8_t)c->redop, e->root = (uint8_t)c->root, e->in_place = p->in_place;
+    snprintf(e->row, sizeof e->row, "%s", c->row);
+    snprintf(e->group_name, sizeof e->group_name, "%s", p->comm->name);
+    set_places(p);
+}
+
+static enum wh_status row_named(struct wh_comm_job *job, const char *name, struct wh_comm_row **out) {
+    for (uint32_t i = 0; i < job->rows; i++) {
+        *out = &job->row[i];
+        if (job->row[i].name == name || strcmp(job->row[i].name, name) == 0) return WH_OK;
+    }
+    if (job->rows == WH_COMM_ROWS_MAX)
+        return WH_FAIL(WH_INTERNAL, "row %s: a job has at most %d", name, (int)WH_COMM_ROWS_MAX);
+    *out = &job->row[job->rows++];
+    (*out)->name = name;
+    return WH_OK;
+}
+
+static enum wh_status prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
+    WH_TRY(check_call(comm, call));
+    p->comm = comm;
+    p->call = *call;
+    if (!p->call.row) p->call.row = wh_comm_op_name(call->op);
+    if (call->op == WH_BARRIER) p->call.dtype = WH_U8, p->call.count = 0;
+    WH_TRY(row_named(comm->job, p->call.row, &p->row));
+    p->path = choose_path(comm, &p->call);
+    p->in_place = is_in_place(&p->call, comm->rank, comm->size);
+    p->sent_bytes = wh_comm_call_bytes(&p->call, comm->rank, comm->size);
+    set_entry(p);
+    p->call_hash = hash_call(p);
+    if (p->path == WH_PATH_STAGED) wh_staged_prepare(p);
+    if (p->path != WH_PATH_INLINE && p->path != WH_PATH_ARENA) return WH_OK;
+    p->action[0] = (struct wh_action){.comm = comm, .call = &p->call, .path = p->path, .fingerprint = p->call_hash};
+    p->action[0].count = p->call.count;
+    p->action[0].in = (void *)(uintptr_t)p->call.in; /* never written */
+    p->action[0].out = p->call.out;
+    if (p->path == WH_PATH_ARENA) wh_action_cut(&p->action[0]);
+    return WH_OK;
+}
+
+enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
+    struct wh_comm_plan *p = calloc(1, sizeof *p);
+    if (!p) return WH_FAIL(WH_NOMEM, "no memory for a plan");
+    enum wh_status status = prepare(comm, call, p);
+    if (status != WH_OK) {
+        free(p);
+        return status;
+    }
+    *out = p;
+    return WH_OK;
+}
+
+void wh_comm_plan_free(struct wh_comm_plan *plan) {
+    if (!plan) return;
+    WH_ASSERT(!plan->started || plan->comm->dead);
+    free(plan);
+}
+
+/* ---- running ---- */
+
+static bool may_start(const struct wh_comm_plan *p) {
+    return p->path == WH_PATH_MESSAGE || (!p->comm->staged && wh_comm_has_room(p->comm));
+}
+
+static bool is_finished(const struct wh_comm_plan *p) {
+    return p->path == WH_PATH_INLINE || p->path == WH_PATH_ARENA ? p->action[0].finished : p->finished;
+}
+
+/* A group of one rank: the vector, the slice and the sum are the same. */
+static void run_alone(struct wh_comm_plan *p) {
+    size_t bytes = p->call.count * wh_dtype_bytes(p->call.dtype);
+    if (bytes && p->call.op != WH_BROADCAST && p->call.in != p->call.out) memcpy(p->call.out, p->call.in, bytes);
+    p->finished = true;
+}
+
+static enum wh_status named(struct wh_comm_plan *p, enum wh_status status) {
+    if (status == WH_OK) return WH_OK;
+    struct wh_text t = {0};
+    wh_comm_describe_entry(&p->entry, &t);
+    p->started = false;
+    wh_while(status, "while rank %u ran %s of group %s", p->comm->member[p->comm->rank], t.data, p->comm->name);
+    wh_text_fini(&t);
+    return status;
+}
+
+static enum wh_status start_now(struct wh_comm_plan *p) {
+    WH_ASSERT(!p->started);
+    p->finished = false;
+    if (p->path == WH_PATH_NOTHING) {
+        run_alone(p);
+        p->started = true;
+        return WH_OK;
+    }
+    if (p->comm->dead || !may_start(p)) WH_TRY(wh_comm_wait_until(p, may_start));
+    p->started = true;
+    switch (p->path) {
+    case WH_PATH_STAGED:
+        wh_staged_start(p);
+        break;
+    case WH_PATH_MESSAGE:
+        wh_message_start(p);
+        return wh_messages_move(p->comm->job);
+    default:
+        wh_action_start(&p->action[0], &p->entry);
+    }
+    p->entry.sequence = p->comm->started;
+    return WH_OK;
+}
+
+static void book(struct wh_comm_plan *p, uint64_t now) {
+    p->started = false;
+    p->row->calls++;
+    p->row->sent_bytes += p->sent_bytes;
+    p->row->ns += now - p->start_ns;
+    p->row->exposed_ns += p->exposed_ns;
+}
+
+enum wh_status wh_comm_start(struct wh_comm_plan *plan) {
+    plan->start_ns = wh_clock_ns();
+    enum wh_status status = named(plan, start_now(plan));
+    plan->exposed_ns = wh_clock_ns() - plan->start_ns;
+    return status;
+}
+
+enum wh_status wh_comm_test(struct wh_comm_plan *plan, bool *finished) {
+    WH_ASSERT(plan->started);
+    uint64_t begin = wh_clock_ns();
+    if (!is_finished(plan)) WH_TRY(named(plan, wh_job_move(plan->comm, TEST_CHUNKS)));
+    uint64_t end = wh_clock_ns();
+    plan->exposed_ns += end - begin;
+    *finished = is_finished(plan);
+    if (*finished) book(plan, end);
+    return WH_OK;
+}
+
+enum wh_status wh_comm_wait(struct wh_comm_plan *plan) {
+    WH_ASSERT(plan->started);
+    uint64_t begin = wh_clock_ns();
+    if (!is_finished(plan)) WH_TRY(named(plan, wh_comm_wait_until(plan, is_finished)));
+    uint64_t end = wh_clock_ns();
+    plan->exposed_ns += end - begin;
+    book(plan, end);
+    return WH_OK;
+}
+
+enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call) {
+    struct wh_comm_plan *p = &comm->once;
+    p->started = false;
+    WH_TRY(prepare(comm, call, p));
+    p->start_ns = wh_clock_ns();
+    WH_TRY(named(p, start_now(p)));
+    if (!is_finished(p)) WH_TRY(named(p, wh_comm_wait_until(p, is_finished)));
+    uint64_t now = wh_clock_ns();
+    p->exposed_ns = now - p->start_ns;
+    book(p, now);
+    return WH_OK;
+}
+
+enum wh_status wh_comm_progress(struct wh_comm_job *job) {
+    for (struct wh_comm *c = job->comms; c; c = c->next)
+        if (!c->dead) WH_TRY(wh_comm_move(c, TEST_CHUNKS));
+    return wh_messages_move(job);
+}

@@ -1,0 +1,30 @@
+/* Sums (or maxima, minima) of several vectors, element by element, in the order of the canonical tree (base/tree.h):
+ * out[e] = tree over i of in[i][e]. Written once (reduce_body.h, reduce_loop.h) and compiled for plain C, AVX2 and
+ * AVX-512; all give equal bits, except which bits a NaN has.
+ *
+ * bf16: widened, combined in fp32, rounded once to nearest even. Integers wrap. max(a, b) = a > b or a is NaN ? a : b. */
+#ifndef WH_COMM_REDUCE_H
+#define WH_COMM_REDUCE_H
+
+#include <stddef.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "comm/comm.h"
+
+struct wh_reduce;
+
+/* "reference", "avx2", "avx512"; NULL: the best this processor has. NULL if it can't run it or there is none. */
+const struct wh_reduce *wh_reduce_select(const char *name);
+const char *wh_reduce_name(const struct wh_reduce *r);
+
+/* F32, BF16, F64, I32, I64 */
+bool wh_reduce_has(enum wh_dtype type);
+
+/* Writes the tree over in[0 .. n) to each of out[0 .. outs). Pointers need no alignment beyond their element's; an out may
+ * be one of the in, never overlap otherwise. n, outs >= 1. Reads each input once and writes each output once, by at most
+ * 8 streams at a time; larger n go through a tile on the stack that stays in the first-level cache. */
+void wh_reduce_run(const struct wh_reduce *r, enum wh_dtype type, enum wh_redop op, const void *const *in, uint32_t n,
+                   void *const *out, uint32_t outs, size_t elems);
+
+#endif
