@@ -14,6 +14,11 @@
 
 enum { TEXT_BYTES = 1 << 16, EXIT_LOST_PARENT = 1 };
 
+/* A shell starts background jobs with SIGINT ignored, and what is ignored is never received; SIGHUP stays as it was
+ * (nohup). */
+static const int asking[] = {SIGTERM, SIGINT, SIGUSR1};
+enum { ASKING = sizeof asking / sizeof *asking };
+
 struct child {
     int pid;      /* 0: never started */
     int fd;       /* our end of the pipe; -1: closed */
@@ -28,6 +33,7 @@ struct wh_children {
     struct pollfd *poll; /* [count + 1], the last is signal_fd */
     int signal_fd;
     sigset_t before;
+    struct sigaction handler_before[ASKING];
     char text[TEXT_BYTES];
 };
 
@@ -57,6 +63,8 @@ enum wh_status wh_children_new(uint32_t count, struct wh_children **out) {
     c->count = count;
     for (uint32_t i = 0; i < count; i++) c->child[i].fd = -1;
     sigprocmask(SIG_BLOCK, &set, &c->before);
+    const struct sigaction standard = {.sa_handler = SIG_DFL};
+    for (int i = 0; i < ASKING; i++) sigaction(asking[i], &standard, &c->handler_before[i]);
     c->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     *out = c;
     if (c->signal_fd >= 0) return WH_OK;
@@ -81,7 +89,7 @@ static void become(struct wh_children *c, int pipe_fd, int parent, bool own_stdo
     for (uint32_t i = 0; i < c->count; i++)
         if (c->child[i].fd >= 0) close(c->child[i].fd);
     sigprocmask(SIG_SETMASK, &c->before, NULL);
-    setvbuf(stdout, NULL, own_stdout ? _IOFBF : _IOLBF, 1 << 16);
+    if (!own_stdout) setvbuf(stdout, NULL, _IOLBF, 0); /* lines in the log in the order in which they were said */
     const int code = body(context);
     fflush(NULL);
     _exit(code);
@@ -93,6 +101,7 @@ enum wh_status wh_children_start(struct wh_children *c, uint32_t i, bool own_std
     const int parent = getpid();
     WH_ASSERT(i < c->count && c->child[i].pid == 0);
     if (pipe2(pipe_fds, O_CLOEXEC) != 0) return WH_FAIL(WH_IO, "cannot make a pipe: %s", strerror(errno));
+    fflush(NULL); /* or the child would write it a second time */
     const int pid = fork();
     if (pid == 0) {
         close(pipe_fds[0]);
@@ -220,6 +229,7 @@ void wh_children_free(struct wh_children *c) {
         while (read(c->signal_fd, &s, sizeof s) == (ssize_t)sizeof s) continue;
         close(c->signal_fd);
     }
+    for (int i = 0; i < ASKING; i++) sigaction(asking[i], &c->handler_before[i], NULL);
     sigprocmask(SIG_SETMASK, &c->before, NULL);
     free(c->child);
     free(c->poll);

@@ -10,7 +10,7 @@
  *     wh_children_free(c);
  *
  * From wh_children_new to wh_children_free SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGCHLD of this process are events, not
- * interruptions. A child begins with the signals as they were before, in a process group of its own (a terminal's Ctrl-C
+ * interruptions. A child begins with the mask as it was before and their default handling, in a process group of its own (a terminal's Ctrl-C
  * reaches the parent alone, which passes it on), and is killed by the kernel when the parent thread ends in any way. One
  * set of children at a time; the parent must have no other threads (fork copies only the caller's; in particular no
  * OpenMP region may have run). */
@@ -30,7 +30,7 @@ enum wh_status wh_children_new(uint32_t count, struct wh_children **out);
 
 /* Forks child `i`, which runs body(context) and exits with what it returns, without running atexit handlers; buffered
  * output is flushed. Its standard input is empty, its standard error is a pipe to us; its standard output too, unless
- * `own_stdout` leaves it ours. Flush before, or buffered text appears twice. Errors: IO (no process to be had). */
+ * `own_stdout` leaves it ours. Errors: IO (no process to be had). */
 enum wh_status wh_children_start(struct wh_children *c, uint32_t i, bool own_stdout, int (*body)(void *),
                                  void *context);
 
