@@ -8,16 +8,16 @@
 #include "run/bench_coll_data.h"
 #include "tensor/vec.h"
 
-enum { BATCHES_MAX = 1000, BATCHES_MIN = 3, WARM_UP_CALLS = 2, ROOT = 0, SLACK_BYTES = 1 << 16 };
+enum { BATCHES_MAX = 1000, BATCHES_MIN = 3, WARM_UP_CALLS = 2, ROOT = 0, SLACK_BYTES = 1 << 16, AGREED = 4 };
 static const double batch_us = 100; /* long against a clock's resolution and the barrier before it */
 
 struct wh_bench_coll {
     struct wh_bench_coll_what what;
     uint32_t rank, ranks;
     struct wh_comm *comm;
-    char *in, *out;                     /* max_bytes each */
-    double *agree;                      /* [2], shared */
-    struct wh_comm_plan *barrier, *max; /* between batches */
+    char *in, *out;                         /* max_bytes each */
+    double *agree;                          /* [AGREED], shared */
+    struct wh_comm_plan *barrier, *largest; /* between batches */
     const struct wh_vec *vec;
     double us[BATCHES_MAX];
 };
@@ -43,13 +43,13 @@ static enum wh_status prepare(struct wh_bench_coll *b, struct wh_comm_job *job) 
     WH_TRY(wh_comm_open(job, 0, "bench", members, b->ranks, &b->comm));
     WH_TRY(take(b, job, &b->in));
     WH_TRY(take(b, job, &b->out));
-    WH_TRY(wh_comm_buffer(job, 2 * sizeof *b->agree, &agree));
+    WH_TRY(wh_comm_buffer(job, AGREED * sizeof *b->agree, &agree));
     b->agree = agree;
     const struct wh_comm_call barrier = {.op = WH_BARRIER};
-    const struct wh_comm_call max = {
-        .op = WH_ALL_REDUCE, .in = agree, .out = agree, .count = 2, .dtype = WH_F64, .redop = WH_MAX};
+    const struct wh_comm_call largest = {
+        .op = WH_ALL_REDUCE, .in = agree, .out = agree, .count = AGREED, .dtype = WH_F64, .redop = WH_MAX};
     WH_TRY(wh_comm_plan_make(b->comm, &barrier, &b->barrier));
-    return wh_comm_plan_make(b->comm, &max, &b->max);
+    return wh_comm_plan_make(b->comm, &largest, &b->largest);
 }
 
 enum wh_status wh_bench_coll_open(struct wh_comm_job *job, uint32_t rank, uint32_t ranks,
@@ -68,7 +68,7 @@ enum wh_status wh_bench_coll_open(struct wh_comm_job *job, uint32_t rank, uint32
 void wh_bench_coll_close(struct wh_bench_coll *b) {
     if (!b) return;
     if (b->barrier) wh_comm_plan_free(b->barrier);
-    if (b->max) wh_comm_plan_free(b->max);
+    if (b->largest) wh_comm_plan_free(b->largest);
     if (b->comm) wh_comm_close(b->comm);
     if (b->what.private_memory) {
         wh_memory_release(b->in, b->what.max_bytes);
@@ -166,30 +166,25 @@ static enum wh_status run_plan(struct wh_comm_plan *plan) {
     return wh_comm_wait(plan);
 }
 
-/* Largest of each of the two numbers over all ranks. */
-static enum wh_status agree_on_largest(struct wh_bench_coll *b, double *first, double *second) {
-    b->agree[0] = *first, b->agree[1] = *second;
-    WH_TRY(run_plan(b->max));
-    *first = b->agree[0], *second = b->agree[1];
-    return WH_OK;
-}
-
-/* `plan` NULL: each rank rewrites `elems` floats of its own. */
+/* Time per call. `plan`: of the slowest rank. NULL: each rank rewrites `elems` floats of its own; from the first start to
+ * the last end, since ranks that share a core take turns. *more: whether any rank wants more. */
 static enum wh_status batch(struct wh_bench_coll *b, struct wh_comm_plan *plan, size_t elems, uint32_t calls,
                             bool want_more, double *us, bool *more) {
+    enum { OWN, MINUS_START, END, MORE };
     float *own = (float *)(void *)b->out;
-    double again = want_more;
     WH_TRY(run_plan(b->barrier));
-    const uint64_t began = wh_clock_ns();
+    const double start = (double)wh_clock_ns() * 1e-3;
     for (uint32_t i = 0; i < calls; i++) {
         if (plan)
             WH_TRY(run_plan(plan));
         else
             b->vec->scale(own, own, 1.0f, elems);
     }
-    *us = (double)(wh_clock_ns() - began) * 1e-3 / calls;
-    WH_TRY(agree_on_largest(b, us, &again));
-    *more = again > 0;
+    const double end = (double)wh_clock_ns() * 1e-3;
+    b->agree[OWN] = end - start, b->agree[MINUS_START] = -start, b->agree[END] = end, b->agree[MORE] = want_more;
+    WH_TRY(run_plan(b->largest));
+    *us = (plan ? b->agree[OWN] : b->agree[END] + b->agree[MINUS_START]) / calls;
+    *more = b->agree[MORE] > 0;
     return WH_OK;
 }
 
