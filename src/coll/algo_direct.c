@@ -128,7 +128,7 @@ static bool canonical(const struct wh_coll_request *q) {
 
 const struct wh_coll_algorithm wh_coll_direct = {
     .name = "direct",
-    .summary = "everyone to everyone; two rounds, most messages",
+    .summary = "everyone to everyone; fewest rounds, most messages",
     .operations = (1u << WH_COLL_OP_COUNT) - 1,
     .canonical = canonical,
     .build = build,

@@ -72,9 +72,11 @@ static void held(const struct halves *h, uint32_t k, uint32_t *begin, uint32_t *
 static struct wh_coll_place reorder(struct wh_coll_builder *b, const struct halves *h, struct wh_coll_place in) {
     struct wh_coll_place out =
         in.buffer == WH_COLL_PARTIAL ? wh_coll_at(WH_COLL_PARTIAL, b->q->count) : wh_coll_at(WH_COLL_LANDING, 0);
+    uint64_t at = 0;
     for (uint32_t p = 0; p < h->units; p++) {
         struct wh_coll_range from = unit_slices(b, h, reversed(h, p));
-        wh_coll_copy(b, 0, wh_coll_past(out, pieces(b, h, p, p + 1).first), wh_coll_past(in, from.first), from.count);
+        wh_coll_copy(b, 0, wh_coll_past(out, at), wh_coll_past(in, from.first), from.count);
+        at += from.count;
     }
     return out;
 }

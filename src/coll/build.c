@@ -30,7 +30,7 @@ void wh_coll_recv(struct wh_coll_builder *b, uint32_t round, uint32_t from, stru
 
 void wh_coll_copy(struct wh_coll_builder *b, uint32_t round, struct wh_coll_place out, struct wh_coll_place from,
                   uint64_t count) {
-    struct wh_coll_place to = wh_coll_memory(b->q, b->rank, out), at = wh_coll_memory(b->q, b->rank, from);
+    struct wh_coll_place to = wh_coll_resolve(b->q, b->rank, out), at = wh_coll_resolve(b->q, b->rank, from);
     if (count == 0 || (to.buffer == at.buffer && to.first == at.first)) return;
     append(b, &(struct wh_coll_step){WH_COLL_COPY, round, b->rank, count, .out = out, .left = from});
 }

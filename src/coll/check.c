@@ -32,6 +32,7 @@ struct use {
 struct checker {
     const struct wh_coll_plan *plan;
     const struct wh_coll_request *q;
+    const struct wh_coll_watcher *watcher;
     struct wh_coll_expressions expressions;
     struct wh_coll_memory *memory; /* WH_COLL_BUFFER_COUNT for each rank */
     size_t *next;                  /* step of each rank */
@@ -84,7 +85,7 @@ static bool is_wide(struct wh_coll_place p) { return p.buffer == WH_COLL_PARTIAL
 
 /* Same place or apart: then out may be written while an operand is read. */
 static bool may_share(const struct checker *c, uint32_t rank, const struct wh_coll_step *s, struct wh_coll_place read) {
-    struct wh_coll_place a = wh_coll_memory(c->q, rank, s->out), b = wh_coll_memory(c->q, rank, read);
+    struct wh_coll_place a = wh_coll_resolve(c->q, rank, s->out), b = wh_coll_resolve(c->q, rank, read);
     if (a.buffer != b.buffer || a.first == b.first) return true;
     return a.first + s->count <= b.first || b.first + s->count <= a.first;
 }
@@ -119,7 +120,7 @@ static void check_lists(struct checker *c) {
 }
 
 static struct wh_coll_memory *memory_at(struct checker *c, uint32_t rank, struct wh_coll_place *p) {
-    *p = wh_coll_memory(c->q, rank, *p);
+    *p = wh_coll_resolve(c->q, rank, *p);
     return &c->memory[rank * WH_COLL_BUFFER_COUNT + p->buffer];
 }
 
@@ -140,6 +141,20 @@ static void write_place(struct checker *c, uint32_t rank, struct wh_coll_place p
                         const struct wh_coll_stretches *what) {
     struct wh_coll_memory *m = memory_at(c, rank, &p);
     if (!wh_coll_memory_write(m, p.first, count, what)) c->no_memory = true;
+}
+
+/* The step's result. */
+static void write_out(struct checker *c, uint32_t rank, const struct wh_coll_step *s,
+                      const struct wh_coll_stretches *what) {
+    struct wh_text text = {0};
+    write_place(c, rank, s->out, s->count, what);
+    for (size_t i = 0; c->watcher && i < what->count; i++) {
+        const struct wh_coll_stretch *x = &what->items[i];
+        wh_text_clear(&text);
+        wh_coll_expression_text(&c->expressions, x->id, &text);
+        c->watcher->see(c->watcher->context, &(struct wh_coll_event){s, rank, x->elem, x->count, text.data});
+    }
+    wh_text_fini(&text);
 }
 
 /* c->sum = c->left + c->right, element by element. False: their elements aren't the same ones. */
@@ -165,14 +180,14 @@ static void run_local(struct checker *c, uint32_t rank, const struct wh_coll_ste
     bool narrows = !is_wide(s->out) && wh_coll_sum_dtype(c->q->dtype) != c->q->dtype;
     if (!read_place(c, rank, s, s->left, &c->left)) return;
     if (s->kind == WH_COLL_COPY) {
-        write_place(c, rank, s->out, s->count, &c->left);
+        write_out(c, rank, s, &c->left);
         return;
     }
     if (!read_place(c, rank, s, s->right, &c->right)) return;
     if (!add_stretches(c, narrows))
         fault(c, rank, s->round, "ADD of different elements");
     else if (!c->no_memory)
-        write_place(c, rank, s->out, s->count, &c->sum);
+        write_out(c, rank, s, &c->sum);
 }
 
 static void push_message(struct checker *c, struct messages *list, const struct message *m) {
@@ -194,6 +209,10 @@ static int by_pair(const void *a, const void *b) {
     if (x->target != y->target) return x->target < y->target ? -1 : 1;
     if (x->source != y->source) return x->source < y->source ? -1 : 1;
     return (x->order > y->order) - (x->order < y->order);
+}
+
+static void sort_messages(struct messages *list) {
+    if (list->count) qsort(list->items, list->count, sizeof *list->items, by_pair);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -227,7 +246,7 @@ static void collect(struct checker *c, uint32_t rank, uint32_t round) {
         struct message m = {sends ? rank : s->peer, sends ? s->peer : rank, i, s};
         push_message(c, sends ? &c->sends : &c->receives, &m);
         if (s->count)
-            c->uses[uses++] = (struct use){wh_coll_memory(c->q, rank, sends ? s->left : s->out), s->count, !sends};
+            c->uses[uses++] = (struct use){wh_coll_resolve(c->q, rank, sends ? s->left : s->out), s->count, !sends};
     }
     c->next[rank] = i;
     check_apart(c, rank, round, uses);
@@ -243,8 +262,11 @@ static void deliver(struct checker *c, const struct message *send, const struct 
     } else if (r->count == 0) {
         size_t n = c->q->ranks;
         for (size_t i = 0; i < n; i++) c->heard[receive->target * n + i] |= c->heard_before[send->source * n + i];
+        if (c->watcher)
+            c->watcher->see(c->watcher->context,
+                            &(struct wh_coll_event){.step = r, .rank = receive->target, .value = ""});
     } else if (read_place(c, send->source, s, s->left, &c->left)) {
-        write_place(c, receive->target, r->out, r->count, &c->left);
+        write_out(c, receive->target, r, &c->left);
     }
 }
 
@@ -252,8 +274,8 @@ static void deliver(struct checker *c, const struct message *send, const struct 
  * before the round, because nothing arrives where a message leaves from. */
 static void exchange(struct checker *c, uint32_t round) {
     size_t i = 0, j = 0, heard_bytes = (size_t)c->q->ranks * c->q->ranks;
-    qsort(c->sends.items, c->sends.count, sizeof *c->sends.items, by_pair);
-    qsort(c->receives.items, c->receives.count, sizeof *c->receives.items, by_pair);
+    sort_messages(&c->sends);
+    sort_messages(&c->receives);
     if (c->q->op == WH_COLL_BARRIER) memcpy(c->heard_before, c->heard, heard_bytes);
     while (i < c->sends.count || j < c->receives.count) {
         const struct message *s = &c->sends.items[i], *r = &c->receives.items[j];
@@ -280,11 +302,16 @@ static void run_round(struct checker *c, uint32_t round) {
     }
 }
 
+/* Where a rank's input begins in the vector that all ranks see. All-to-all has no such vector. */
+static uint64_t input_elem(const struct checker *c, uint32_t rank) {
+    return c->q->op == WH_COLL_ALL_GATHER ? wh_coll_slice(c->q, rank).first : 0;
+}
+
 /* The ranks' inputs, each element its own. */
 static void fill_inputs(struct checker *c) {
     for (uint32_t r = 0; r < c->q->ranks && !c->no_memory; r++) {
         uint64_t count = wh_coll_in_elems(c->q, r);
-        struct wh_coll_stretch own = {0, count, 0, r};
+        struct wh_coll_stretch own = {0, count, input_elem(c, r), r};
         c->left.count = 0;
         if (!wh_coll_stretches_push(&c->left, &own)) c->no_memory = true;
         if (count && !c->no_memory) write_place(c, r, (struct wh_coll_place){WH_COLL_IN, 0}, count, &c->left);
@@ -325,7 +352,7 @@ static void check_results(struct checker *c, uint32_t rank) {
                 fault(c, rank, c->plan->rounds, "leaves the barrier without having heard of rank %u", s);
         break;
     case WH_COLL_ALL_GATHER:
-        for (uint32_t s = 0; s < q->ranks; s++) expect(c, rank, wh_coll_slice(q, s), s, 0);
+        for (uint32_t s = 0; s < q->ranks; s++) expect(c, rank, wh_coll_slice(q, s), s, input_elem(c, s));
         break;
     case WH_COLL_ALL_TO_ALL:
         for (uint32_t s = 0; s < q->ranks; s++) expect(c, rank, (struct wh_coll_range){s * each, each}, s, rank * each);
@@ -439,8 +466,9 @@ static void run(struct checker *c, struct wh_coll_findings *f) {
     free(orders.items);
 }
 
-enum wh_status wh_coll_check(const struct wh_coll_plan *p, struct wh_coll_findings *out) {
-    struct checker c = {.plan = p, .q = &p->request};
+enum wh_status wh_coll_check(const struct wh_coll_plan *p, const struct wh_coll_watcher *watcher,
+                             struct wh_coll_findings *out) {
+    struct checker c = {.plan = p, .q = &p->request, .watcher = watcher};
     struct wh_coll_findings f = {.canonical = true, .same_on_ranks = true, .same_for_elements = true};
     c.no_memory = !start(&c);
     if (!c.no_memory) run(&c, &f);

@@ -28,9 +28,25 @@ struct wh_coll_findings {
     uint64_t adds_max;         /* elements added by the rank that adds most */
 };
 
-/* Errors: INTERNAL, with all that is wrong in the first faulty round or at the end; NOMEM. Free with
+/* What happened in a RECV (`rank` is the receiver), COPY or ADD: `count` elements of the vector from `elem` on came to be
+ * `value`, "(0 + 1)" for the sum of two ranks' inputs. In an all-to-all `elem` counts in the input of the rank named by
+ * `value`. Called in order of rounds, with one stretch after the other. */
+struct wh_coll_event {
+    const struct wh_coll_step *step;
+    uint32_t rank;
+    uint64_t elem, count;
+    const char *value;
+};
+
+struct wh_coll_watcher {
+    void (*see)(void *context, const struct wh_coll_event *event);
+    void *context;
+};
+
+/* `watcher` may be NULL. Errors: INTERNAL, with all that is wrong in the first faulty round or at the end; NOMEM. Free with
  * wh_coll_findings_free after success. */
-enum wh_status wh_coll_check(const struct wh_coll_plan *p, struct wh_coll_findings *out);
+enum wh_status wh_coll_check(const struct wh_coll_plan *p, const struct wh_coll_watcher *watcher,
+                             struct wh_coll_findings *out);
 void wh_coll_findings_free(struct wh_coll_findings *f);
 
 #endif

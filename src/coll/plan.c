@@ -6,8 +6,10 @@
 #include "base/faults.h"
 #include "coll/build.h"
 
-static const uint64_t count_max = (uint64_t)1 << 57;
 enum { RANKS_MAX = 1 << 20, CUT_BYTES = 64 };
+
+/* Places have 61 bits; no generator needs more than ranks, or 8, vectors of scratch. */
+static uint64_t count_max(uint32_t ranks) { return ((uint64_t)1 << 60) / (ranks > 8 ? ranks : 8); }
 
 enum wh_dtype wh_coll_sum_dtype(enum wh_dtype t) { return t == WH_BF16 || t == WH_F16 ? WH_F32 : t; }
 
@@ -44,7 +46,7 @@ uint64_t wh_coll_out_elems(const struct wh_coll_request *q, uint32_t rank) {
     return q->op == WH_COLL_REDUCE_SCATTER ? wh_coll_slice(q, rank).count : q->count;
 }
 
-struct wh_coll_place wh_coll_memory(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p) {
+struct wh_coll_place wh_coll_resolve(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p) {
     if (!q->in_place || p.buffer > WH_COLL_OUT) return p;
     if (p.buffer == WH_COLL_OUT && q->op == WH_COLL_REDUCE_SCATTER) p.first += wh_coll_slice(q, rank).first;
     if (p.buffer == WH_COLL_IN && q->op == WH_COLL_ALL_GATHER) p.first += wh_coll_slice(q, rank).first;
@@ -82,7 +84,9 @@ enum wh_status wh_coll_can(const struct wh_coll_request *q, const struct wh_coll
         return wh_faults_status(&f, WH_UNSUPPORTED);
     }
     if (q->root >= q->ranks) wh_faults_add(&f, NULL, 0, "root %u: ranks are numbered 0 to %u", q->root, q->ranks - 1);
-    if (q->count > count_max) wh_faults_add(&f, NULL, 0, "%llu elements: 2^57 are the most", count);
+    if (q->count > count_max(q->ranks))
+        wh_faults_add(&f, NULL, 0, "%llu elements: %llu are the most for %u ranks", count,
+                      (unsigned long long)count_max(q->ranks), q->ranks);
     if (q->op == WH_COLL_ALL_TO_ALL && q->count % q->ranks)
         wh_faults_add(&f, NULL, 0,
                       "all-to-all of %llu elements: the number of ranks, %u, must divide it; %llu or %llu do", count,

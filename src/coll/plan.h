@@ -39,7 +39,7 @@
  * (docs/numbers.md section 3) is about. `out` may be the same place as `left` or `right`, it does not overlap otherwise.
  * An interpreter may use another operation that commutes and associates exactly (max) in its place.
  *
- * Units: elements, unless a name ends in _bytes. Counts up to 2^57. Pure; allocates with malloc, at start-up only. */
+ * Units: elements, unless a name ends in _bytes. Counts up to 2^57, and 2^60 / ranks. Pure; allocates with malloc, at start-up only. */
 #ifndef WH_COLL_PLAN_H
 #define WH_COLL_PLAN_H
 
@@ -152,7 +152,7 @@ uint64_t wh_coll_out_elems(const struct wh_coll_request *q, uint32_t rank);
 
 /* Where a place is in memory: in place, IN and OUT become one buffer, called OUT, which begins where the larger of the two
  * begins. Otherwise `p` itself. */
-struct wh_coll_place wh_coll_memory(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p);
+struct wh_coll_place wh_coll_resolve(const struct wh_coll_request *q, uint32_t rank, struct wh_coll_place p);
 
 /* The algorithm serves the request. Errors: UNSUPPORTED, with all reasons and the algorithms that would serve it. */
 enum wh_status wh_coll_can(const struct wh_coll_request *q, const struct wh_coll_algorithm *a);

@@ -175,6 +175,11 @@ struct wh_log_entry *wh_log_write(struct wh_comm_job *job, const struct wh_log_e
     return e;
 }
 
+void wh_log_finish(struct wh_log_entry *e, uint64_t sequence) {
+    if (e->sequence == sequence)
+        atomic_store_explicit(&e->finished, 1, memory_order_relaxed); /* else it is another's by now */
+}
+
 bool wh_comm_has_room(const struct wh_comm *comm) { return comm->started + 1 - comm->oldest < WH_WINDOW; }
 
 void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry) {
@@ -243,12 +248,15 @@ static enum wh_status move_action(struct wh_action *a, uint64_t *budget) {
     } else {
         do_chunks(a, budget);
     }
-    if (a->finished && a->log->sequence == a->sequence) /* unless the entry is another's by now */
-        atomic_store_explicit(&a->log->finished, 1, memory_order_relaxed);
+    if (a->finished) wh_log_finish(a->log, a->sequence);
     return WH_OK;
 }
 
-static enum wh_status die(struct wh_comm *comm, enum wh_status status) {
+enum wh_status wh_comm_die(struct wh_comm *comm, enum wh_status status) {
+    for (uint64_t s = comm->oldest; s <= comm->started && !comm->dead; s++) {
+        struct wh_action *a = comm->in_flight[s % WH_WINDOW];
+        wh_log_finish(a->log, a->sequence); /* nobody waits for this rank's part any more */
+    }
     comm->dead = true;
     comm->staged = NULL;
     wh_messages_drop(comm);
@@ -257,11 +265,11 @@ static enum wh_status die(struct wh_comm *comm, enum wh_status status) {
 
 enum wh_status wh_comm_move(struct wh_comm *comm, uint64_t budget) {
     if (comm->dead || wh_cause_is_set(&comm->job->control->cause) || wh_cause_is_set(&comm->lines[0]->cause))
-        return die(comm, wh_comm_cause(comm));
+        return wh_comm_die(comm, wh_comm_cause(comm));
     for (uint64_t s = comm->oldest; s <= comm->started; s++) {
         struct wh_action *a = comm->in_flight[s % WH_WINDOW];
         enum wh_status status = a->finished ? WH_OK : move_action(a, &budget);
-        if (status != WH_OK) return die(comm, status);
+        if (status != WH_OK) return wh_comm_die(comm, status);
         if (s == comm->oldest && a->finished) comm->oldest++;
     }
     if (comm->staged) wh_staged_move(comm);
@@ -273,5 +281,6 @@ enum wh_status wh_job_move(struct wh_comm *comm, uint64_t budget) {
     if (status != WH_OK) return status;
     for (struct wh_comm *other = comm->job->comms; other; other = other->next)
         if (other != comm && !other->dead && (other->oldest <= other->started || other->staged)) wh_comm_move(other, 1);
-    return wh_messages_move(comm->job);
+    wh_messages_move(comm->job);
+    return comm->dead ? wh_comm_cause(comm) : WH_OK;
 }

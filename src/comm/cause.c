@@ -32,8 +32,9 @@ enum wh_status wh_cause_status(struct wh_cause *c) {
 static struct wh_cause *group_cause(struct wh_comm *comm) { return &comm->lines[0]->cause; }
 
 enum wh_status wh_comm_cause(struct wh_comm *comm) {
-    if (wh_cause_is_set(&comm->job->control->cause)) return wh_cause_status(&comm->job->control->cause);
-    return wh_cause_status(group_cause(comm));
+    /* the group's first: after it failed its ranks go, and the first that goes is not what was wrong */
+    if (wh_cause_is_set(group_cause(comm))) return wh_cause_status(group_cause(comm));
+    return wh_cause_status(&comm->job->control->cause);
 }
 
 enum wh_status wh_comm_poison(struct wh_comm *comm, struct wh_text *message) {

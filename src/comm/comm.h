@@ -67,7 +67,8 @@ void wh_comm_job_leave(struct wh_comm_job *job);
 void wh_comm_job_destroy(struct wh_comm_job *job);
 
 /* Launcher: rank's process has ended with this status of waitpid(2). An end other than exit code 0 aborts the job: ranks
- * that wait are woken and return WH_PEER naming this rank. An exit with 0 does so too as soon as another rank waits for it. */
+ * that wait are woken and return WH_PEER naming this rank. An exit with 0 does so too if the rank left an operation
+ * unfinished, or as soon as another rank waits for it. */
 void wh_comm_job_ended(struct wh_comm_job *job, uint32_t rank, int wait_status);
 
 /* Anyone: ends the job with this cause; the first cause stays. Waits for nobody. */

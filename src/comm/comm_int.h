@@ -146,10 +146,13 @@ bool wh_comm_has_room(const struct wh_comm *comm);
 void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry);
 /* Moves the group's operations, oldest first, by at most `budget` chunks. */
 enum wh_status wh_comm_move(struct wh_comm *comm, uint64_t budget);
+/* This rank is done with the group; returns `status`. */
+enum wh_status wh_comm_die(struct wh_comm *comm, enum wh_status status);
 /* Moves all groups and messages of this rank. Faults of groups other than `comm` stay with them. */
 enum wh_status wh_job_move(struct wh_comm *comm, uint64_t budget);
 /* Writes the entry into this rank's log, with the sequence number and the time. */
 struct wh_log_entry *wh_log_write(struct wh_comm_job *job, const struct wh_log_entry *entry, uint64_t sequence);
+void wh_log_finish(struct wh_log_entry *e, uint64_t sequence);
 
 /* ---- staged.c, message.c ---- */
 
@@ -158,8 +161,13 @@ void wh_staged_start(struct wh_comm_plan *plan);
 /* Takes finished pieces out and starts the next; forgets the plan when all are done. */
 void wh_staged_move(struct wh_comm *comm);
 void wh_message_start(struct wh_comm_plan *plan);
-enum wh_status wh_messages_move(struct wh_comm_job *job);
+void wh_messages_move(struct wh_comm_job *job);
 /* Drops what a dead group had queued. */
 void wh_messages_drop(struct wh_comm *comm);
+
+/* ---- plan.c ---- */
+
+/* Checks the call and fills a plan (zeroed, or of a finished call). */
+enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p);
 
 #endif

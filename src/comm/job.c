@@ -163,10 +163,19 @@ static void add_last_operation(struct wh_comm_job *job, uint32_t rank, struct wh
     wh_text_add(t, " of group %s", e->group_name);
 }
 
+/* Others may depend on what it had begun: a chunk that it took is nobody else's. */
+static bool has_unfinished(struct wh_comm_job *job, uint32_t rank) {
+    const struct wh_rank_lines *l = &job->lines[rank];
+    uint64_t next = atomic_load_explicit(&l->log_next, memory_order_acquire);
+    for (uint64_t i = 0; i < next && i < WH_LOG_ENTRIES; i++)
+        if (!atomic_load(&l->log[i].finished)) return true;
+    return false;
+}
+
 void wh_comm_job_ended(struct wh_comm_job *job, uint32_t rank, int wait_status) {
     struct wh_process_end end = wh_process_end(wait_status);
     bool joined = atomic_load(&job->lines[rank].state) == WH_RANK_JOINED;
-    if (end.signal || end.exit_code || !joined) {
+    if (end.signal || end.exit_code || !joined || has_unfinished(job, rank)) {
         struct wh_text t = {0};
         wh_text_add(&t, "rank %u (process %u) ", rank, atomic_load(&job->lines[rank].process));
         if (end.signal) wh_text_add(&t, "was ended by signal %d (%s)", end.signal, strsignal(end.signal));

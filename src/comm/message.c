@@ -28,7 +28,8 @@ void wh_message_start(struct wh_comm_plan *p) {
     p->moved_bytes = 0;
     p->cells = 0;
     p->next = NULL;
-    p->log = wh_log_write(p->comm->job, &p->entry, ++p->comm->messages);
+    p->entry.sequence = ++p->comm->messages;
+    p->log = wh_log_write(p->comm->job, &p->entry, p->entry.sequence);
     if (q->last) q->last->next = p;
     if (!q->last) q->first = p;
     q->last = p;
@@ -37,6 +38,7 @@ void wh_message_start(struct wh_comm_plan *p) {
 static void finish(struct wh_queue *q) {
     struct wh_comm_plan *p = q->first;
     p->finished = true;
+    wh_log_finish(p->log, p->entry.sequence);
     q->first = p->next;
     if (!q->first) q->last = NULL;
 }
@@ -62,7 +64,7 @@ static void send_cells(struct wh_comm_job *job, uint32_t to) {
     }
 }
 
-static enum wh_status differs(struct wh_comm_plan *p, const struct wh_cell *c) {
+static void differs(struct wh_comm_plan *p, const struct wh_cell *c) {
     struct wh_comm_job *job = p->comm->job;
     struct wh_text t = {0};
     wh_text_add(&t, "group %s: rank %u calls ", p->comm->name, job->rank);
@@ -70,10 +72,10 @@ static enum wh_status differs(struct wh_comm_plan *p, const struct wh_cell *c) {
     wh_text_add(&t, "; the next message from rank %u has %llu bytes%s", p->comm->member[p->call.root],
                 (unsigned long long)c->total_bytes,
                 c->total_bytes == total_bytes(p) ? " of another type or from another group" : "");
-    return wh_comm_poison(p->comm, &t);
+    wh_comm_die(p->comm, wh_comm_poison(p->comm, &t)); /* takes the message out of the queue */
 }
 
-static enum wh_status recv_cells(struct wh_comm_job *job, uint32_t from) {
+static void recv_cells(struct wh_comm_job *job, uint32_t from) {
     struct wh_queue *q = &job->recv[from];
     struct wh_ring *r = ring_between(job, from, job->rank);
     uint64_t received = atomic_load_explicit(&r->received, memory_order_relaxed); /* own */
@@ -82,23 +84,23 @@ static enum wh_status recv_cells(struct wh_comm_job *job, uint32_t from) {
         if (atomic_load_explicit(&r->sent, memory_order_acquire) == received)
             break; /* with send_cells: cell is filled */
         const struct wh_cell *c = cell_of(job, r, received);
-        if (p->moved_bytes == 0 && (c->fingerprint != p->call_hash || c->total_bytes != total_bytes(p)))
-            return differs(p, c);
+        if (p->moved_bytes == 0 && (c->fingerprint != p->call_hash || c->total_bytes != total_bytes(p))) {
+            differs(p, c);
+            continue;
+        }
         if (c->bytes) memcpy((char *)p->call.out + p->moved_bytes, c->data, c->bytes);
         p->moved_bytes += c->bytes;
         atomic_store(&r->received, ++received); /* release, with the acquire in send_cells; total order, for the wake */
         if (atomic_load(&job->control->sleepers)) wh_comm_wake_rank(job, from);
         if (p->moved_bytes == total_bytes(p)) finish(q);
     }
-    return WH_OK;
 }
 
-enum wh_status wh_messages_move(struct wh_comm_job *job) {
+void wh_messages_move(struct wh_comm_job *job) {
     for (uint32_t r = 0; r < job->ranks; r++) {
         if (job->send[r].first) send_cells(job, r);
-        if (job->recv[r].first) WH_TRY(recv_cells(job, r));
+        if (job->recv[r].first) recv_cells(job, r);
     }
-    return WH_OK;
 }
 
 static void drop_from(struct wh_queue *q, const struct wh_comm *comm) {
@@ -107,7 +109,10 @@ static void drop_from(struct wh_queue *q, const struct wh_comm *comm) {
     for (struct wh_comm_plan *next; p; p = next) {
         next = p->next;
         p->next = NULL;
-        if (p->comm == comm) continue;
+        if (p->comm == comm) {
+            wh_log_finish(p->log, p->entry.sequence);
+            continue;
+        }
         if (q->last) q->last->next = p;
         if (!q->last) q->first = p;
         q->last = p;

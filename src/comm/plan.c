@@ -198,7 +198,7 @@ static enum wh_status row_named(struct wh_comm_job *job, const char *name, struc
     return WH_OK;
 }
 
-static enum wh_status prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
+enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
     WH_TRY(check_call(comm, call));
     p->comm = comm;
     p->call = *call;
@@ -223,7 +223,7 @@ static enum wh_status prepare(struct wh_comm *comm, const struct wh_comm_call *c
 enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
     struct wh_comm_plan *p = calloc(1, sizeof *p);
     if (!p) return WH_FAIL(WH_NOMEM, "no memory for a plan");
-    enum wh_status status = prepare(comm, call, p);
+    enum wh_status status = wh_plan_prepare(comm, call, p);
     if (status != WH_OK) {
         free(p);
         return status;
@@ -257,6 +257,7 @@ static void run_alone(struct wh_comm_plan *p) {
 
 static enum wh_status named(struct wh_comm_plan *p, enum wh_status status) {
     if (status == WH_OK) return WH_OK;
+    wh_comm_die(p->comm, status);
     struct wh_text t = {0};
     wh_comm_describe_entry(&p->entry, &t);
     p->started = false;
@@ -281,7 +282,7 @@ static enum wh_status start_now(struct wh_comm_plan *p) {
         break;
     case WH_PATH_MESSAGE:
         wh_message_start(p);
-        return wh_messages_move(p->comm->job);
+        return wh_job_move(p->comm, 0);
     default:
         wh_action_start(&p->action[0], &p->entry);
     }
@@ -328,7 +329,7 @@ enum wh_status wh_comm_wait(struct wh_comm_plan *plan) {
 enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call) {
     struct wh_comm_plan *p = &comm->once;
     p->started = false;
-    WH_TRY(prepare(comm, call, p));
+    WH_TRY(wh_plan_prepare(comm, call, p));
     p->start_ns = wh_clock_ns();
     WH_TRY(named(p, start_now(p)));
     if (!is_finished(p)) WH_TRY(named(p, wh_comm_wait_until(p, is_finished)));
@@ -341,5 +342,6 @@ enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call
 enum wh_status wh_comm_progress(struct wh_comm_job *job) {
     for (struct wh_comm *c = job->comms; c; c = c->next)
         if (!c->dead) WH_TRY(wh_comm_move(c, TEST_CHUNKS));
-    return wh_messages_move(job);
+    wh_messages_move(job);
+    return WH_OK;
 }

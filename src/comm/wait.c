@@ -51,9 +51,9 @@ static enum wh_status look_around(struct waiter *w, uint64_t now) {
         wh_comm_wake_job(job);
         return wh_comm_cause(w->plan->comm);
     }
-    if (wh_comm_waits_for_ended(w->plan) || now - w->begin_ns > job->deadline_ns)
-        return wh_comm_stalled(w->plan, now - w->begin_ns);
-    return WH_OK;
+    bool stalled = wh_comm_waits_for_ended(w->plan) || now - w->begin_ns > job->deadline_ns;
+    WH_TRY(wh_comm_cause(w->plan->comm)); /* after the look at ends: the launcher sets the cause before the state */
+    return stalled ? wh_comm_stalled(w->plan, now - w->begin_ns) : WH_OK;
 }
 
 static enum wh_status sleep_a_bit(struct waiter *w, bool *ready) {

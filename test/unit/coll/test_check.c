@@ -11,14 +11,14 @@
 #include "base/rng.h"
 #include "coll/check.h"
 
-enum { RANKS_MAX = 64 };
+enum { RANKS_MAX = 64, FEW_RANKS = 20 };
 
 /* What the checker finds must be what the table promises, in both directions. */
 static void prove(const struct wh_coll_request *q, const struct wh_coll_algorithm *a) {
     struct wh_coll_plan p;
     struct wh_coll_findings f;
     assert_int_equal(wh_coll_plan_new(q, a, &p), WH_OK);
-    if (wh_coll_check(&p, &f) != WH_OK)
+    if (wh_coll_check(&p, NULL, &f) != WH_OK)
         fail_msg("%s %s ranks %u count %llu root %u %s chunks %u per machine %u%s:\n%s", a->name,
                  wh_coll_op_name(q->op), q->ranks, (unsigned long long)q->count, q->root, wh_dtype_name(q->dtype),
                  q->chunks, q->ranks_per_machine, q->in_place ? " in place" : "", wh_error()->message);
@@ -36,15 +36,16 @@ static void prove(const struct wh_coll_request *q, const struct wh_coll_algorith
 static void prove_shapes(struct wh_coll_request q, const struct wh_coll_algorithm *a) {
     uint64_t counts[] = {0, 1, q.ranks - 1, 37, 64 * RANKS_MAX + 333, 1000003ull * q.ranks};
     uint32_t roots = q.op == WH_COLL_BROADCAST || q.op == WH_COLL_REDUCE ? q.ranks : 1;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    size_t few = q.ranks > FEW_RANKS ? 4 : 0; /* of many ranks, two counts and one of the buffers each */
+    for (size_t i = few; i < sizeof counts / sizeof *counts; i++) {
         q.count = q.op == WH_COLL_ALL_TO_ALL ? counts[i] / q.ranks * q.ranks : counts[i];
         q.dtype = i % 2 ? WH_F32 : WH_BF16;
         q.root = (uint32_t)(i * 7 + 1) % roots;
         q.chunks = a->pipelined ? (uint32_t)i : 0;
-        for (int in_place = 0; in_place < 2; in_place++) {
-            q.in_place = in_place;
-            prove(&q, a);
-        }
+        q.in_place = (i + q.ranks) % 2;
+        prove(&q, a);
+        q.in_place = !q.in_place;
+        if (!few) prove(&q, a);
         if (q.op == WH_COLL_BARRIER) return;
     }
 }
@@ -86,7 +87,7 @@ static void counts_are_64_bits_wide(void **state) {
     (void)state;
     for (int i = 0; wh_coll_algorithms[i]; i++)
         for (int op = 0; op < WH_COLL_BARRIER; op++) {
-            struct wh_coll_request q = {(enum wh_coll_op)op, 12, 0, (((uint64_t)1 << 57) / 12 - 5) * 12, WH_BF16};
+            struct wh_coll_request q = {(enum wh_coll_op)op, 12, 0, (((uint64_t)1 << 60) / 144 - 5) * 12, WH_BF16};
             q.ranks_per_machine = 4;
             if (wh_coll_algorithms[i]->operations >> op & 1) prove(&q, wh_coll_algorithms[i]);
             q.count -= q.op == WH_COLL_ALL_TO_ALL ? 12 : 7;
@@ -100,7 +101,7 @@ static void findings_are_right(void **state) {
     struct wh_coll_plan p;
     struct wh_coll_findings f;
     assert_int_equal(wh_coll_plan_new(&q, wh_coll_algorithm("ring"), &p), WH_OK);
-    assert_int_equal(wh_coll_check(&p, &f), WH_OK);
+    assert_int_equal(wh_coll_check(&p, NULL, &f), WH_OK);
     assert_string_equal(f.order_text.data,
                         "elements 0 .. 15: (0 + (1 + 2))\n"
                         "elements 16 .. 31: ((0 + 2) + 1)\n"
@@ -221,16 +222,16 @@ static void broken_plans_are_caught(void **state) {
     (void)state;
     struct dice d = {wh_rng_stream(7, WH_RNG_TEST, 0, 0)};
     uint32_t caught[BREAKAGES] = {0};
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 10000; i++) {
         struct wh_coll_request q;
         struct wh_coll_plan p;
         struct wh_coll_findings before, after;
         const struct breakage *how = &breakages[i % BREAKAGES];
         const struct wh_coll_algorithm *a = random_request(&d, &q);
         assert_int_equal(wh_coll_plan_new(&q, a, &p), WH_OK);
-        assert_int_equal(wh_coll_check(&p, &before), WH_OK);
+        assert_int_equal(wh_coll_check(&p, NULL, &before), WH_OK);
         if (break_plan(&p, how, &d)) {
-            bool right = wh_coll_check(&p, &after) == WH_OK;
+            bool right = wh_coll_check(&p, NULL, &after) == WH_OK;
             if (how->changes_order ? !right || strcmp(before.order_text.data, after.order_text.data) == 0 : right)
                 fail_msg("%s of %s %s, %u ranks, %llu elements, chunks %u%s was not caught", how->name, a->name,
                          wh_coll_op_name(q.op), q.ranks, (unsigned long long)q.count, q.chunks,
@@ -242,7 +243,7 @@ static void broken_plans_are_caught(void **state) {
         wh_coll_findings_free(&before);
         wh_coll_plan_free(&p);
     }
-    for (int i = 0; i < BREAKAGES; i++) assert_true(caught[i] > 300);
+    for (int i = 0; i < BREAKAGES; i++) assert_true(caught[i] > 150);
 }
 
 int main(void) {

@@ -87,21 +87,22 @@ static enum wh_status rank_of_death(struct wh_comm_job *job, uint32_t rank, cons
 }
 
 static void expect_death(const struct death *d) {
-    static const char *const sign[WAYS] = {"signal 9",    "signal 6",  "signal 11",
-                                           "exit code 3", "has ended", "is stopped"};
+    static const char *const sign[WAYS] = {"signal 9", "signal 6", "signal 11", "exit code 3", "ended", "is stopped"};
     struct test_ranks t = {.config = {.ranks = RANKS, .arena_bytes = 1 << 20}, .body = rank_of_death, .context = d};
     char name[16];
     snprintf(name, sizeof name, "rank %u", d->victim);
-    t.config.deadline_ns = d->way == STOP ? 200000000 : 20000000000;
+    t.config.deadline_ns = d->way == STOP ? 500000000 : 20000000000;
     t.stopped = d->way == STOP ? 1u << d->victim : 0;
     t.limit_s = 20;
     test_ranks_run(&t);
     for (uint32_t r = 0; r < RANKS; r++) {
         const struct test_rank_end *e = &t.end[r], *v = &t.end[d->victim];
         if (r == d->victim) continue;
-        bool named = strstr(e->message, name) && strstr(e->message, sign[d->way]) && strstr(e->message, "sequence");
+        bool named = strstr(e->message, name) && strstr(e->message, sign[d->way]);
         bool soon = d->way == STOP ? e->seconds < 5 : e->seconds - v->seconds < limit_s();
-        bool told = strstr(e->message, wh_comm_op_name(d->op)) && strstr(e->frame, "test.row");
+        bool told = strstr(e->message, wh_comm_op_name(d->op)) && strstr(e->message, "sequence") &&
+                    (!e->frame[0] || strstr(e->frame, "test.row"));
+        told |= d->phase == ANYWHERE && strstr(e->message, "before its first operation"); /* the alarm came early */
         if (e->status == WH_PEER && named && soon && told && !e->killed_at_limit) continue;
         test_ranks_print(&t);
         fail_msg("way %d phase %d victim %u op %s count %zu place %d", d->way, d->phase, d->victim,
@@ -250,7 +251,7 @@ static enum wh_status rank_that_misses(struct wh_comm_job *job, uint32_t rank, c
     WH_TRY(open_all(job, 0, &comm));
     WH_TRY(wh_comm_run(comm, &(struct wh_comm_call){.op = WH_BARRIER, .row = "first"}));
     uint64_t begin = wh_clock_ns();
-    while (rank == 2 && wh_clock_ns() - begin < 1500000000u)
+    while (rank == 2 && wh_clock_ns() - begin < 3000000000u)
         if (!busy) usleep(10000);
     return wh_comm_run(comm, &(struct wh_comm_call){.op = WH_BARRIER, .row = "second"});
 }
@@ -258,7 +259,7 @@ static enum wh_status rank_that_misses(struct wh_comm_job *job, uint32_t rank, c
 static void missing_rank(void **state) {
     (void)state;
     for (int busy = 0; busy < 2; busy++) {
-        struct test_ranks t = {.config = {.ranks = RANKS, .deadline_ns = 300000000}, .body = rank_that_misses};
+        struct test_ranks t = {.config = {.ranks = RANKS, .deadline_ns = 800000000}, .body = rank_that_misses};
         t.context = busy ? &t : NULL;
         test_ranks_run(&t);
         for (uint32_t r = 0; r < RANKS; r++) {
