@@ -16,7 +16,7 @@ PURE := base ledger mesh arch coll sched config sim plan
 CPPFLAGS := -Isrc -I. -D_GNU_SOURCE -DPCRE2_CODE_UNIT_WIDTH=8 -MMD -MP
 CFLAGS := -std=c11 -O2 -g -fopenmp -ffp-contract=off -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
           -Wno-missing-field-initializers $(EXTRA_CFLAGS)
-LDLIBS := -lsleef -ljansson -lyaml -lxxhash -lpcre2-8 -lm -ldl
+LDLIBS := -lsleef -ljansson -lyaml -lxxhash -lpcre2-8 -lhwloc -lm -ldl
 ifneq ($(filter asan fuzz,$(CONFIG)),)
 CFLAGS += -O1 -fno-omit-frame-pointer
 INSTRUMENT := -fno-sanitize-recover=all -fsanitize=address,undefined

@@ -23,12 +23,13 @@ check_build() {
     want libc6-dev found /usr/include/stdio.h
     want make command -v make
     want pkg-config command -v pkg-config
-    if ! pkg-config --exists jansson yaml-0.1 libxxhash libpcre2-8 sleef 2>/dev/null; then
+    if ! pkg-config --exists jansson yaml-0.1 libxxhash libpcre2-8 sleef hwloc 2>/dev/null; then
         want libjansson-dev pkg-config --exists jansson
         want libyaml-dev pkg-config --exists yaml-0.1
         want libxxhash-dev pkg-config --exists libxxhash
         want libpcre2-dev pkg-config --exists libpcre2-8
         want libsleef-dev pkg-config --exists sleef
+        want libhwloc-dev pkg-config --exists hwloc
     fi
 }
 check_demo() { want bible-kjv command -v bible; }
@@ -45,6 +46,10 @@ check_bench() {
     want libdnnl2 found /usr/lib/*/libdnnl.so.2
     want python3-torch found /usr/lib/python3/dist-packages/torch
     want python3-numpy found /usr/lib/python3/dist-packages/numpy
+    want openmpi-bin command -v mpirun.openmpi
+    want libopenmpi-dev command -v mpicc.openmpi
+    want mpich command -v mpirun.mpich
+    want libmpich-dev command -v mpicc.mpich
 }
 
 check_only=

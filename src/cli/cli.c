@@ -19,6 +19,8 @@ static struct {
 bool wh_cli_json(void) { return speech.options.json; }
 bool wh_cli_quiet(void) { return speech.options.quiet; }
 
+const char *wh_cli_environment(const char *name) { return getenv(name); }
+
 static bool is_set(const char *variable) {
     const char *value = getenv(variable);
     return value && *value;

@@ -49,6 +49,8 @@ int wh_cmd_inspect(int argc, char **argv);
 int wh_cmd_import(int argc, char **argv);
 int wh_cmd_export(int argc, char **argv);
 int wh_cmd_config(int argc, char **argv);
+int wh_cmd_layout(int argc, char **argv);
+int wh_cmd_bench(int argc, char **argv);
 int wh_cmd_explain(int argc, char **argv);
 int wh_cmd_version(int argc, char **argv);
 
@@ -71,6 +73,9 @@ void wh_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void wh_cli_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void wh_cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* getenv, for library functions that don't read the environment themselves. */
+const char *wh_cli_environment(const char *name);
+
 bool wh_cli_json(void);  /* --json was given */
 bool wh_cli_quiet(void); /* --quiet was given */
 /* Colours are wanted on stdout (fd 1) or stderr (fd 2): --color, NO_COLOR, CLICOLOR_FORCE, TERM, else a terminal. */
@@ -84,5 +89,7 @@ void wh_cli_json_print(json_t *object);
 /* Reads a run configuration with its overrides, reads the model it names, checks all of it: everything wrong is told at
  * once. Free with wh_config_free. Errors: IO, CONFIG. */
 enum wh_status wh_cli_config_load(const char *path, const struct wh_option_list *sets, struct wh_config *out);
+/* The same for a plan: layouts are legal that this build does not train yet. */
+enum wh_status wh_cli_config_load_plan(const char *path, const struct wh_option_list *sets, struct wh_config *out);
 
 #endif

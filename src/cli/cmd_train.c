@@ -2,6 +2,7 @@
 
 #include "cli/cli.h"
 #include "os/signal.h"
+#include "run/launch.h"
 #include "run/train.h"
 
 struct args {
@@ -69,6 +70,7 @@ static enum wh_status train(struct args *a, int *signal_number) {
     add_set(a, seed, sizeof seed, "general.seed", a->seed);
     if (a->resume && a->resume_if_present)
         return WH_FAIL(WH_USAGE, "--resume and --resume-if-present exclude each other");
+    WH_TRY(wh_launch_refuse_singletons(wh_cli_environment));
     WH_TRY(wh_cli_config_load(a->config, &a->sets, &c));
     if (a->out)
         wh_text_add(&folder, "%s", a->out);

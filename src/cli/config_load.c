@@ -41,24 +41,34 @@ static void read_model(struct wh_config *c, struct wh_faults *faults) {
 }
 
 static enum wh_status check(const char *text, size_t bytes, const char *path, const struct wh_option_list *sets,
-                            struct wh_config *out) {
+                            enum wh_config_purpose purpose, struct wh_config *out) {
     struct wh_faults faults = {0};
     wh_config_parse(text, bytes, path, sets->item, sets->count, out, &faults);
+    out->purpose = purpose;
     if (wh_config_wants_model(out)) read_model(out, &faults);
     wh_config_check(out, &faults);
     return wh_faults_status(&faults, WH_CONFIG);
 }
 
-enum wh_status wh_cli_config_load(const char *path, const struct wh_option_list *sets, struct wh_config *out) {
+static enum wh_status load(const char *path, const struct wh_option_list *sets, enum wh_config_purpose purpose,
+                           struct wh_config *out) {
     char *text;
     size_t bytes;
     WH_TRY(wh_file_read(path, CONFIG_BYTES_MAX, &text, &bytes));
     struct wh_config c;
-    enum wh_status status = check(text, bytes, path, sets, &c);
+    enum wh_status status = check(text, bytes, path, sets, purpose, &c);
     free(text);
     if (status == WH_OK)
         *out = c;
     else
         wh_config_free(&c);
     return status;
+}
+
+enum wh_status wh_cli_config_load(const char *path, const struct wh_option_list *sets, struct wh_config *out) {
+    return load(path, sets, WH_CONFIG_TO_TRAIN, out);
+}
+
+enum wh_status wh_cli_config_load_plan(const char *path, const struct wh_option_list *sets, struct wh_config *out) {
+    return load(path, sets, WH_CONFIG_TO_PLAN, out);
 }

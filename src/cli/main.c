@@ -19,6 +19,8 @@ static const struct command {
     {"import", wh_cmd_import, "make a checkpoint from a Hugging Face model folder"},
     {"export", wh_cmd_export, "make a Hugging Face model folder from a checkpoint"},
     {"config", wh_cmd_config, "list the keys of a run configuration, or show one with every value and its source"},
+    {"layout", wh_cmd_layout, "show which rank of a run configuration holds and talks to what, without running it"},
+    {"bench", wh_cmd_bench, "measure the collectives of this machine's ranks"},
     {"explain", wh_cmd_explain, "show how a collective operation runs, step by step, and what it costs"},
     {"version", wh_cmd_version, "version, compiler and kernels of this program"},
     {"help", cmd_help, "this list, or the help of one command"},

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config/keys.h"
+#include "mesh/mesh.h"
 
 struct check {
     struct wh_config *c;
@@ -47,6 +48,7 @@ static void check_one(struct check *x, enum wh_config_key k, uint32_t value, uin
 
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
+    if (c->purpose == WH_CONFIG_TO_PLAN) return;
     check_one(x, WH_KEY_DP, c->parallelism.dp, 1);
     check_one(x, WH_KEY_TP, c->parallelism.tp, 1);
     check_one(x, WH_KEY_PP, c->parallelism.pp, 1);
@@ -403,6 +405,33 @@ static void check_grain(struct check *x) {
     wh_grain_check(&c->grain, &c->arch, c->tokens.global_batch, c->tokens.sequence_length, x->faults);
 }
 
+/* Rules of a layout (docs/numbers.md section 2): whatever the degrees, whole slices, groups and chunks of the grain. */
+static void check_divides(struct check *x, enum wh_config_key degree, uint64_t value, const char *grain, uint32_t n) {
+    uint64_t nearest = value < n ? value : n;
+    if (value == 0 || n % value == 0) return;
+    while (n % nearest) nearest--;
+    fault(x, degree, "%s %" PRIu64 " does not divide %s %u; nearest legal: %" PRIu64 " (or choose another %s)",
+          path(degree), value, grain, n, nearest, grain);
+}
+
+static void check_layout(struct check *x) {
+    const struct wh_config *c = x->c;
+    const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
+                                      c->parallelism.ep};
+    struct wh_mesh mesh;
+    for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
+        if (faulty(c, (enum wh_config_key)k)) return;
+    if (c->purpose == WH_CONFIG_TO_TRAIN) return; /* one rank: nothing to cut */
+    if (!wh_mesh_init(&d, 0, &mesh, x->faults)) return;
+    check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+    check_divides(x, WH_KEY_DP, d.dp, path(WH_KEY_GRAIN_DATA), c->grain.data);
+    check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
+    if (d.pp > c->arch.L)
+        fault(x, WH_KEY_PP, "%s %u is above num_hidden_layers %u: a stage has one layer at least; nearest legal: %u",
+              path(WH_KEY_PP), d.pp, c->arch.L, c->arch.L);
+    if (d.ep > 1) fault(x, WH_KEY_EP, "%s %u: the model has no experts; write 1", path(WH_KEY_EP), d.ep);
+}
+
 /* The shortest decimal that is this float again: 1e-05, not 9.99999975e-06. */
 static double decimal(float x) {
     char text[32];
@@ -462,7 +491,10 @@ void wh_config_check(struct wh_config *c, struct wh_faults *faults) {
     check_ranks(&x);
     bool batch = check_batch(&x), model = check_model(&x);
     if (model) check_end_of_text(&x);
-    if (batch && model && sequence) check_grain(&x);
+    if (batch && model && sequence) {
+        check_grain(&x);
+        check_layout(&x);
+    }
     check_numbers(&x);
     check_rates(&x);
 }

@@ -53,6 +53,9 @@ enum wh_config_source_kind {
     WH_SOURCE_FAULTY,  /* given, but unusable; rules about it are skipped */
 };
 
+/* What the configuration is for. To plan, layouts are legal that this build does not train yet. */
+enum wh_config_purpose { WH_CONFIG_TO_TRAIN, WH_CONFIG_TO_PLAN };
+
 struct wh_config_source {
     enum wh_config_source_kind kind;
     int line;
@@ -148,6 +151,8 @@ struct wh_config {
 
     struct wh_model arch; /* valid after wh_config_check without faults */
     bool arch_given;      /* wh_config_set_model was called */
+
+    enum wh_config_purpose purpose; /* the caller may set it between parse and check */
 
     bool incomplete; /* the text could not be read to its end: rules across keys say nothing */
     const char *file_name;

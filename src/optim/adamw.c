@@ -4,27 +4,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-enum { BLOCK_ELEMS = 16384, SPAN_ELEMS = 8192 };
-
-/* Blocks never cross the border of a slice of the cut axis, so whoever owns a slice can sum its blocks alone. */
-static size_t tensor_blocks(const struct wh_param *p, uint32_t slices, struct wh_norm_block *out) {
-    const size_t rows = p->cols ? p->rows : 1, cols = p->cols ? p->cols : p->rows;
-    const bool by_rows = p->cols && p->cut == WH_CUT_ROWS;
-    const bool by_cols = p->cut == WH_CUT_COLS || (!p->cols && p->cut == WH_CUT_ROWS);
-    size_t count = 0;
-    for (uint32_t s = 0; s < (by_rows || by_cols ? slices : 1); s++) {
-        const struct wh_range r = by_rows ? wh_grain_slice(rows, slices, s) : (struct wh_range){0, rows};
-        const struct wh_range c = by_cols ? wh_grain_slice(cols, slices, s) : (struct wh_range){0, cols};
-        const size_t width = c.end - c.begin, step = width && width < BLOCK_ELEMS ? BLOCK_ELEMS / width : 1;
-        for (size_t row = r.begin; row < r.end && width; row += step, count++)
-            if (out)
-                out[count] = (struct wh_norm_block){.offset = p->offset + row * cols + c.begin,
-                                                    .rows = (uint32_t)(r.end - row < step ? r.end - row : step),
-                                                    .cols = (uint32_t)width,
-                                                    .ld = cols};
-    }
-    return count;
-}
+enum { SPAN_ELEMS = 8192 };
 
 static size_t tensor_spans(const struct wh_param *p, struct wh_adamw_span *out) {
     size_t count = 0;
@@ -42,7 +22,7 @@ enum wh_status wh_adamw_new(const struct wh_adamw_settings *settings, const stru
     const struct wh_params *params = buffers->params;
     const uint32_t S = buffers->grain.tensor;
     for (size_t i = 0; i < params->count; i++) {
-        a.block_count += tensor_blocks(&params->list[i], S, NULL);
+        a.block_count += wh_norm_blocks(&params->list[i], S, NULL);
         a.span_count += tensor_spans(&params->list[i], NULL);
     }
     a.blocks = calloc(a.block_count, sizeof *a.blocks);
@@ -55,7 +35,7 @@ enum wh_status wh_adamw_new(const struct wh_adamw_settings *settings, const stru
     }
     size_t block = 0, span = 0;
     for (size_t i = 0; i < params->count; i++) {
-        block += tensor_blocks(&params->list[i], S, a.blocks + block);
+        block += wh_norm_blocks(&params->list[i], S, a.blocks + block);
         span += tensor_spans(&params->list[i], a.spans + span);
     }
     *out = a;

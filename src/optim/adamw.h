@@ -16,8 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "arch/grain.h"
-#include "arch/params.h"
+#include "arch/norm_blocks.h"
 #include "base/dtype.h"
 #include "tensor/vec.h"
 
@@ -38,12 +37,6 @@ struct wh_adamw_buffers {
     float *master, *m, *v;
     void *weights;              /* compute weights, refreshed from the master */
     enum wh_dtype weight_dtype; /* fp32: `weights` is `master` */
-};
-
-struct wh_norm_block {
-    size_t offset; /* elements */
-    uint32_t rows, cols;
-    size_t ld;
 };
 
 /* A run of elements of one tensor. */

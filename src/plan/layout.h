@@ -1,0 +1,42 @@
+/* What each rank of a layout holds: its place, its layers, its parameters and the bytes of their state.
+ *
+ *     struct wh_layout l;
+ *     WH_TRY(wh_layout_new(&config, &options, &l));
+ *     l.rank[r].weight_bytes ...
+ *     wh_layout_free(&l);
+ *
+ * Counted from the parameter table (arch/params.h), so a rank's numbers are sums of pieces that exist, not the model's
+ * size divided by something. Without the padding of flat buffers, activations, buckets and scratch. */
+#ifndef WH_PLAN_LAYOUT_H
+#define WH_PLAN_LAYOUT_H
+
+#include "arch/params.h"
+#include "config/config.h"
+#include "mesh/mesh.h"
+
+struct wh_layout_options {
+    uint32_t ranks_per_machine; /* 0: all on one */
+    bool balance_blocks;        /* embedding and head count as a layer each when layers are shared out to stages */
+};
+
+struct wh_layout_rank {
+    uint64_t params;          /* of its stage and tensor slice */
+    uint64_t owned;           /* of those: whose optimizer state it keeps; with ZeRO >= 1 a share of the data group's */
+    uint64_t weight_bytes;    /* compute weights; ZeRO 3: of the share */
+    uint64_t grad_bytes;      /* ZeRO >= 2: of the share */
+    uint64_t optimizer_bytes; /* two moments, and fp32 master weights where the compute weights are bf16 */
+};
+
+struct wh_layout {
+    struct wh_mesh mesh;
+    uint32_t zero_stage;
+    size_t *layer_border;        /* [pp + 1] */
+    bool tied_copy;              /* the last stage keeps a copy of the token embedding as its head */
+    struct wh_layout_rank *rank; /* [world] */
+};
+
+/* The configuration has passed its check. Errors: CONFIG (fewer layers than stages), NOMEM. */
+enum wh_status wh_layout_new(const struct wh_config *c, const struct wh_layout_options *options, struct wh_layout *out);
+void wh_layout_free(struct wh_layout *l);
+
+#endif

@@ -1,0 +1,117 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdint.h>
+#include <string.h>
+/* after its needs */
+#include <cmocka.h>
+
+#include "plan/layout.h"
+
+static const char text[] =
+    "model: {dtype: bfloat16, model_config: {model_type: llama, hidden_size: 64, intermediate_size: 192, "
+    "num_hidden_layers: 10, num_attention_heads: 8, num_key_value_heads: 4, vocab_size: 1003}}\n"
+    "tokens: {global_batch_size: 120, sequence_length: 32, train_steps: 20}\n"
+    "data: {train: a.txt}\n"
+    "grain: {tensor: 4, data: 120, sequence: 4}\n";
+
+static void load(const char *sets, struct wh_config *c, struct wh_faults *faults) {
+    const char *list[8];
+    char words[512];
+    size_t count = 0;
+    snprintf(words, sizeof words, "%s", sets);
+    for (char *w = strtok(words, " "); w; w = strtok(NULL, " ")) list[count++] = w;
+    *faults = (struct wh_faults){0};
+    wh_config_parse(text, sizeof text - 1, "run.yaml", list, count, c, faults);
+    c->purpose = WH_CONFIG_TO_PLAN;
+    wh_config_check(c, faults);
+}
+
+static uint64_t params_of(const struct wh_config *c, size_t *embedding) {
+    struct wh_params p;
+    assert_int_equal(wh_params_new(&c->arch, &p), WH_OK);
+    const uint64_t elems = p.elems;
+    *embedding = wh_params_find(&p, WH_P_EMBED_TOKEN, -1)->elems;
+    wh_params_free(&p);
+    return elems;
+}
+
+/* Every parameter has an owner for each of its copies: tensor ranks replicate what is not cut, the last stage a tied
+ * embedding; nothing else is there twice. */
+static void check(const char *sets, bool tied, uint32_t zero) {
+    struct wh_config c;
+    struct wh_faults faults;
+    struct wh_layout l;
+    char all[512];
+    size_t embedding;
+    snprintf(all, sizeof all, "%s optimizer.zero_stage=%u model.model_config.tie_word_embeddings=%s", sets, zero,
+             tied ? "true" : "false");
+    load(all, &c, &faults);
+    if (faults.count) fail_msg("%s", faults.text.data);
+    assert_int_equal(wh_layout_new(&c, &(struct wh_layout_options){0}, &l), WH_OK);
+    const uint64_t params = params_of(&c, &embedding);
+    uint64_t held = 0, replicated = 0;
+    for (uint32_t g = 0; g < wh_mesh_group_count(&l.mesh, WH_AXIS_DATA); g++) {
+        const uint32_t size = wh_mesh_group_size(&l.mesh, WH_AXIS_DATA);
+        uint64_t owned = 0;
+        for (uint32_t d = 0; d < size; d++) {
+            const struct wh_layout_rank *k = &l.rank[wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, d)];
+            owned += k->owned;
+            assert_int_equal(k->params, l.rank[wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, 0)].params);
+            assert_int_equal(k->optimizer_bytes, 12 * k->owned); /* m, v, master */
+            assert_int_equal(k->weight_bytes, 2 * (zero >= 3 ? k->owned : k->params));
+            assert_int_equal(k->grad_bytes, 4 * (zero >= 2 ? k->owned : k->params));
+            if (d == 0) held += k->params;
+        }
+        const uint64_t one = l.rank[wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, 0)].params;
+        assert_int_equal(owned, zero >= 1 ? one : one * size);
+    }
+    /* two gains of C a layer and the last one */
+    replicated = (uint64_t)(c.parallelism.tp - 1) * c.arch.C * (2 * c.arch.L + 1);
+    assert_int_equal(held, params + replicated + (tied && c.parallelism.pp > 1 ? embedding : 0));
+    wh_layout_free(&l);
+    wh_config_free(&c);
+}
+
+static void test_all_owned(void **state) {
+    (void)state;
+    static const char *const sets[] = {
+        "parallelism.dp=1",
+        "parallelism.dp=3",
+        "parallelism.dp=5 parallelism.tp=2",
+        "parallelism.dp=2 parallelism.cp=4 parallelism.tp=4 parallelism.pp=3",
+        "parallelism.dp=7 parallelism.pp=10 grain.data=140 tokens.global_batch_size=140",
+    };
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        for (uint32_t zero = 0; zero <= 3; zero++) {
+            check(sets[i], false, zero);
+            check(sets[i], true, zero);
+        }
+}
+
+static void refuses(const char *sets, const char *want) {
+    struct wh_config c;
+    struct wh_faults faults;
+    load(sets, &c, &faults);
+    assert_true(faults.count > 0);
+    if (!strstr(faults.text.data, want)) fail_msg("'%s' does not say '%s'", faults.text.data, want);
+    (void)wh_faults_status(&faults, WH_CONFIG);
+    wh_config_free(&c);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    refuses("parallelism.tp=3", "--set: parallelism.tp 3 does not divide grain.tensor 4; nearest legal: 2");
+    refuses("parallelism.tp=8", "parallelism.tp 8 does not divide grain.tensor 4; nearest legal: 4");
+    refuses("parallelism.dp=8 grain.data=12", "parallelism.dp 8 does not divide grain.data 12; nearest legal: 6");
+    refuses("parallelism.cp=8", "parallelism.cp 8 does not divide grain.sequence 4; nearest legal: 4");
+    refuses("parallelism.pp=11", "parallelism.pp 11 is above num_hidden_layers 10");
+    refuses("parallelism.dp=4 parallelism.expert_parallel_size=3", "ep 3 does not divide dp 4 * cp 1 = 4");
+    refuses("parallelism.dp=4 parallelism.expert_parallel_size=2", "the model has no experts");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_owned), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
