@@ -376,6 +376,9 @@ static void check_name(struct check *x) {
 
 static void check_numbers(struct check *x) {
     const struct wh_config *c = x->c;
+    if (c->recompute_full_layers > c->arch.L)
+        fault(x, WH_KEY_RECOMPUTE_FULL_LAYERS, "%s %u is above num_hidden_layers %u; nearest legal: %u",
+              path(WH_KEY_RECOMPUTE_FULL_LAYERS), c->recompute_full_layers, c->arch.L, c->arch.L);
     if (!c->optimizer.accumulate_grad_in_fp32 && c->model.dtype == WH_F32)
         fault(x, WH_KEY_GRAD_FP32, "%s false keeps gradients in bfloat16: it needs model.dtype bfloat16",
               path(WH_KEY_GRAD_FP32));

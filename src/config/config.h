@@ -143,9 +143,10 @@ struct wh_config {
         uint32_t interval; /* steps per line */
     } logging;
     enum wh_recompute recompute;
-    struct wh_grain grain;    /* after the check: never 0 */
-    enum wh_dtype grain_wire; /* WH_F32 or WH_BF16 */
-    uint32_t threads;         /* 0: all processors */
+    uint32_t recompute_full_layers; /* these first layers in full */
+    struct wh_grain grain;          /* after the check: never 0 */
+    enum wh_dtype grain_wire;       /* WH_F32 or WH_BF16 */
+    uint32_t threads;               /* 0: all processors */
     enum wh_kernels kernels;
     uint32_t loss_block_tokens; /* 0: chosen by the engine */
 

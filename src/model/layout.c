@@ -56,14 +56,19 @@ static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_ro
 
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
     const struct wh_model *m = net->shape.model;
-    enum wh_keep keep = net->shape.train ? net->shape.keep : WH_KEEP_INPUTS;
+    bool whole = false, elementwise = false; /* is there a layer that shares these */
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     struct wh_layer_acts shared = {0};
-    if (keep == WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_RECOMPUTE, &shared);
-    if (keep != WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_RECOMPUTE, &shared);
+    for (uint32_t l = 0; l < m->L; l++) {
+        whole = whole || wh_net_keep(&net->shape, l) == WH_KEEP_INPUTS;
+        elementwise = elementwise || wh_net_keep(&net->shape, l) != WH_KEEP_ALL;
+    }
+    if (whole) place_whole_layer(net, a, WH_ROW_RECOMPUTE, &shared);
+    if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &shared);
     for (uint32_t l = 0; l <= m->L; l++) /* forward only: two take turns */
         net->x[l] = net->shape.train || l < 2 ? take(a, WH_ROW_ACTIVATIONS, n * m->C, e) : net->x[l - 2];
     for (uint32_t l = 0; l < m->L; l++) {
+        const enum wh_keep keep = wh_net_keep(&net->shape, l);
         net->acts[l] = shared;
         if (keep != WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);
         if (keep == WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);

@@ -41,6 +41,7 @@ struct wh_net_shape {
     enum wh_dtype dtype;                   /* of weights and activations: fp32 or bf16 */
     enum wh_dtype grad_dtype;              /* of net.grads: fp32, or bf16 rounded once from the fp32 sum */
     enum wh_keep keep;
+    uint32_t full_layers;       /* the first layers, kept as WH_KEEP_INPUTS whatever `keep` says of the others */
     bool train;                 /* false: forward only, no gradients and optimizer states */
     uint32_t loss_block_tokens; /* 0: chosen here */
     int threads;
@@ -154,6 +155,11 @@ void wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint3
 
 /* Forward of one sequence of `tokens` <= T ids, no loss; writes the logits of its last position, [V]. */
 void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits);
+
+/* What layer `l` keeps for its backward pass; nothing but inputs where there is none. */
+static inline enum wh_keep wh_net_keep(const struct wh_net_shape *s, uint32_t l) {
+    return s->train && l >= s->full_layers ? s->keep : WH_KEEP_INPUTS;
+}
 
 /* NULL if the model has no such tensor. layer -1: outside the layers. */
 static inline const struct wh_param *wh_net_param(const struct wh_net *net, enum wh_param_id id, int layer) {

@@ -12,9 +12,10 @@ static void *row_of(const struct wh_net *net, const void *matrix, size_t row) {
 
 static void backward_layer(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int l, void *dx) {
     struct wh_layer_acts *a = &net->acts[l];
-    if (net->shape.keep == WH_KEEP_INPUTS)
+    const enum wh_keep keep = wh_net_keep(&net->shape, (uint32_t)l);
+    if (keep == WH_KEEP_INPUTS)
         wh_layer_forward(net, pass, l, net->x[l], a, NULL);
-    else if (net->shape.keep == WH_KEEP_SELECTIVE)
+    else if (keep == WH_KEEP_SELECTIVE)
         wh_layer_recompute(net, pass, l, net->x[l], a);
     wh_layer_backward(net, pass, piece, l, net->x[l], a, dx);
 }

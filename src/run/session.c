@@ -24,6 +24,7 @@ static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_p
         .dtype = c->model.dtype,
         .grad_dtype = c->optimizer.accumulate_grad_in_fp32 ? WH_F32 : c->model.dtype,
         .keep = keep[c->recompute],
+        .full_layers = c->recompute_full_layers,
         .train = true,
         .loss_block_tokens = c->loss_block_tokens,
         .threads = c->threads ? (int)c->threads : wh_probe_processors(),

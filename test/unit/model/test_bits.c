@@ -85,6 +85,7 @@ static void every_way(const struct tiny *t, struct wh_net_shape plain, bool docu
             for (int keep = WH_KEEP_ALL; keep <= WH_KEEP_INPUTS; keep++) {
                 struct wh_net_shape s = plain;
                 s.micro_batch = micro, s.threads = threads, s.keep = (enum wh_keep)keep;
+                s.full_layers = threads == 2; /* one layer in full, the other as `keep` says */
                 s.loss_block_tokens = micro == 2 ? 9 : micro == 4 ? 2 * t->T : 0;
                 check(t, &plain, &s, documents, &want);
             }
