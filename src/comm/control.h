@@ -28,7 +28,7 @@ enum {
     WH_SLOTS = 2 * WH_WINDOW,
     WH_LOG_ENTRIES = 64,
     WH_CAUSE_BYTES = 1400,
-    WH_PIECE_BYTES = 64 << 10, /* staging: what one operation on other memory moves at a time */
+    WH_PIECE_BYTES = 128 << 10, /* staging: what one operation on other memory moves at a time */
     WH_PIECES = 2,             /* of them in flight */
     WH_CELLS = 8,              /* of a ring between two ranks */
 };
