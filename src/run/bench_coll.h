@@ -21,6 +21,7 @@ struct wh_bench_coll_what {
     enum wh_comm_op op;
     enum wh_dtype dtype;
     enum wh_redop redop;
+    const char *algorithm; /* of coll/plan.h, over messages (comm/exec.h); NULL: what comm.h does by itself */
     size_t max_bytes;
     bool private_memory; /* buffers outside the arena */
     uint32_t iters;      /* calls to time, in one go; 0: batches of about 0.1 ms until `seconds` are over */
@@ -32,7 +33,8 @@ struct wh_bench_coll_time {
     double us;           /* median of batches, per call; slowest rank */
     double us_min;       /* best batch */
     double algbw, busbw; /* GB/s, as nccl-tests defines them */
-    uint64_t wrong;      /* elements with other bits than the definition, over all ranks */
+    uint64_t wrong; /* elements with other bits than the canonical result, over all ranks; an algorithm that adds in an
+                     * order of its own has some */
     double limit_us;
 };
 

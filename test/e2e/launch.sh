@@ -45,7 +45,11 @@ says '"wrong":0}'
 ends 2 bench --op sum
 says "--op sum: legal: all_reduce, reduce_scatter"
 ends 2 bench --min-bytes 4Q
-ends 3 bench --algorithm ring
+ends 2 bench --algorithm rind
+says "--algorithm rind: legal: auto, "
+ends 0 bench --ranks 3 --algorithm direct --max-bytes 4K --factor 32 --seconds 0.001
+says "# wrong elements: 0 OK"
+ends 0 bench --ranks 3 --algorithm ring --max-bytes 4K --factor 32 --seconds 0.001 # adds in an order of its own
 ends 1 bench --ranks 2 --max-bytes 1024G # more than there is: told beforehand, no SIGBUS
 says "free"
 
