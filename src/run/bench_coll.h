@@ -9,9 +9,9 @@
  * each rank an equal slice.
  *
  * The limit: least bytes that must be read and written (all-reduce in place: 2 n S, each rank's S read and written once),
- * divided by the bandwidth that the ranks together reach when each rewrites S bytes of its own (read, multiply, write in
- * place). That is measured per size, so caches count for both. A rank that reads another's cache pays more than that: for
- * small sizes the limit is out of reach. */
+ * divided by the bandwidth that the ranks together reach when each rewrites S bytes of its own with the kernel of the
+ * collectives. That is measured per size, so caches count for both; the best of its batches is taken. A rank that reads
+ * another's cache pays more than that: for small sizes the limit is out of reach. */
 #ifndef WH_RUN_BENCH_COLL_H
 #define WH_RUN_BENCH_COLL_H
 
