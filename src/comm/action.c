@@ -6,7 +6,6 @@
 
 #include "coll/plan.h"
 #include "comm/comm_int.h"
-#include "os/clock.h"
 
 enum { CHUNK_BYTES_LEAST = 4096, CHUNK_BYTES_MOST = 256 << 10, COPY_BYTES = 16 << 10 };
 
@@ -34,7 +33,9 @@ static struct wh_slot *slot_of(const struct wh_action *a, uint32_t member) {
     return &a->comm->lines[member]->slot[a->sequence % WH_SLOTS];
 }
 
-static struct wh_work *work_of(const struct wh_action *a) { return &a->comm->lines[0]->work[a->sequence % WH_SLOTS]; }
+static struct wh_work *work_of(const struct wh_action *a, uint32_t member) {
+    return &a->comm->lines[member]->work[a->sequence % WH_SLOTS];
+}
 
 static char *at(const struct wh_action *a, uint32_t member, uint64_t offset) {
     return offset == WH_NOWHERE ? NULL : a->comm->segment[member] + offset;
@@ -165,13 +166,12 @@ static uint64_t offset_of(const struct wh_comm *comm, const void *p) {
 
 struct wh_log_entry *wh_log_write(struct wh_comm_job *job, const struct wh_log_entry *entry, uint64_t sequence) {
     struct wh_rank_lines *l = &job->lines[job->rank];
-    uint64_t i = atomic_load_explicit(&l->log_next, memory_order_relaxed), now = wh_clock_ns();
+    uint64_t i = atomic_load_explicit(&l->log_next, memory_order_relaxed);
     struct wh_log_entry *e = &l->log[i % WH_LOG_ENTRIES];
     *e = *entry;
     e->sequence = sequence;
-    e->start_ns = now;
     atomic_store_explicit(&l->log_next, i + 1, memory_order_release); /* with the acquire of whoever reports */
-    atomic_store_explicit(&l->heartbeat_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&l->heartbeat_ns, e->start_ns, memory_order_relaxed);
     return e;
 }
 
@@ -196,10 +196,9 @@ void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry) {
     } else {
         s->payload.at.in = offset_of(comm, a->in);
         s->payload.at.out = offset_of(comm, a->out);
-        if (comm->rank == 0) { /* invariant 3; ordered by the publication below */
-            atomic_store_explicit(&work_of(a)->next, 0, memory_order_relaxed);
-            atomic_store_explicit(&work_of(a)->done, 0, memory_order_relaxed);
-        }
+        struct wh_work *w = work_of(a, comm->rank); /* invariant 3; ordered by the publication below */
+        atomic_store_explicit(&w->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&w->done, 0, memory_order_relaxed);
     }
     atomic_store(&s->sequence, a->sequence); /* release, with the acquire in see_all; total order, for wh_comm_wake */
     wh_comm_wake(comm);
@@ -220,15 +219,30 @@ static enum wh_status see_all(struct wh_action *a, bool *all) {
 /* A REDUCE whose root keeps its result outside the arena is the root's work alone. */
 static bool can_work(const struct wh_action *a) { return a->call->op != WH_REDUCE || out_of(a, a->call->root) != NULL; }
 
+/* The next chunk that nobody has taken: first of this rank's own part, so that the same lines are in the same caches each
+ * time and nobody else writes the counter's line; then of the parts of those that come later. False: none is left. */
+static bool take_chunk(const struct wh_action *a, uint64_t *chunk) {
+    uint32_t n = a->comm->size;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t m = (a->comm->rank + i) % n;
+        uint64_t begin = a->chunks * m / n, count = a->chunks * (m + 1) / n - begin;
+        _Atomic uint64_t *next = &work_of(a, m)->next;
+        if (atomic_load_explicit(next, memory_order_relaxed) >= count) continue; /* spares the line a write */
+        uint64_t k = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);   /* decides only who does what */
+        if (k >= count) continue;
+        *chunk = begin + k;
+        return true;
+    }
+    return false;
+}
+
 static void do_chunks(struct wh_action *a, uint64_t *budget) {
-    struct wh_work *w = work_of(a);
-    while (*budget > 0 && can_work(a)) {
-        if (atomic_load_explicit(&w->next, memory_order_relaxed) >= a->chunks) break;  /* spares the line a write */
-        uint64_t chunk = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed); /* only who takes what */
-        if (chunk >= a->chunks) break;
+    struct wh_work *w = work_of(a, 0);
+    uint64_t chunk;
+    while (*budget > 0 && can_work(a) && take_chunk(a, &chunk)) {
         do_chunk(a, chunk);
         --*budget;
-        /* release, with the acquire in `finish`; acquire, so that the last one's wake comes after all */
+        /* release, with the acquire below on the others; acquire, so that the last one's wake comes after all */
         if (atomic_fetch_add_explicit(&w->done, 1, memory_order_acq_rel) + 1 == a->chunks) {
             atomic_thread_fence(memory_order_seq_cst);
             wh_comm_wake(a->comm);

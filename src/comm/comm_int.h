@@ -150,7 +150,7 @@ enum wh_status wh_comm_move(struct wh_comm *comm, uint64_t budget);
 enum wh_status wh_comm_die(struct wh_comm *comm, enum wh_status status);
 /* Moves all groups and messages of this rank. Faults of groups other than `comm` stay with them. */
 enum wh_status wh_job_move(struct wh_comm *comm, uint64_t budget);
-/* Writes the entry into this rank's log, with the sequence number and the time. */
+/* Writes the entry into this rank's log, with the sequence number. */
 struct wh_log_entry *wh_log_write(struct wh_comm_job *job, const struct wh_log_entry *entry, uint64_t sequence);
 void wh_log_finish(struct wh_log_entry *e, uint64_t sequence);
 

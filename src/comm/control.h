@@ -11,8 +11,8 @@
  *     release store of s after everything else in the slot. A slot is reused only when all members have read it: a rank
  *     publishes s only after it has finished s - WH_WINDOW, which needs that all published s - WH_WINDOW, which they did
  *     only after they had finished s - 2 * WH_WINDOW = s - WH_SLOTS.
- *  3. Counters of an operation are reset by the group's first member before it publishes it; nobody touches them before
- *     he has seen all members' publications.
+ *  3. A rank resets its counters of an operation before it publishes it; nobody touches them before he has seen all
+ *     members' publications.
  *  4. The segments are skewed by 9 lines of 64 bytes a rank: equal offsets of up to 64 ranks lie in different sets of the
  *     first-level cache. */
 #ifndef WH_COMM_CONTROL_H
@@ -28,7 +28,7 @@ enum {
     WH_SLOTS = 2 * WH_WINDOW,
     WH_LOG_ENTRIES = 64,
     WH_CAUSE_BYTES = 1400,
-    WH_PIECE_BYTES = 64 << 10, /* staging: what one operation on other memory moves at a time */
+    WH_PIECE_BYTES = 128 << 10, /* staging: what one operation on other memory moves at a time */
     WH_PIECES = 2,             /* of them in flight */
     WH_CELLS = 8,              /* of a ring between two ranks */
 };
@@ -53,17 +53,17 @@ struct wh_slot {
 };
 #define WH_NOWHERE UINT64_MAX
 
-/* Chunks of one operation. */
+/* Chunks of one operation: each member has a part of them, taken by it first and by others when they have done theirs. */
 struct wh_work {
-    _Alignas(WH_LINE_BYTES) _Atomic uint64_t next; /* chunk that nobody has taken yet */
-    _Alignas(WH_LINE_BYTES) _Atomic uint64_t done; /* chunks that are finished */
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t next; /* chunk of this rank's part that nobody has taken yet */
+    _Alignas(WH_LINE_BYTES) _Atomic uint64_t done; /* in the first member's lines: chunks that are finished, of all */
 };
 
 /* Of one rank in one group. Ranks of disjoint groups with one id use their own lines. */
 struct wh_group_lines {
     struct wh_slot slot[WH_SLOTS];
-    struct wh_work work[WH_SLOTS]; /* those of the group's first member are the group's; so is the cause */
-    _Alignas(WH_LINE_BYTES) struct wh_cause cause;
+    struct wh_work work[WH_SLOTS];
+    _Alignas(WH_LINE_BYTES) struct wh_cause cause; /* the first member's is the group's */
 };
 
 /* An operation in the log, for messages; written by its rank before it publishes, read by others after. */

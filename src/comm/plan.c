@@ -269,6 +269,7 @@ static enum wh_status named(struct wh_comm_plan *p, enum wh_status status) {
 static enum wh_status start_now(struct wh_comm_plan *p) {
     WH_ASSERT(!p->started);
     p->finished = false;
+    p->entry.start_ns = p->start_ns;
     if (p->path == WH_PATH_NOTHING) {
         run_alone(p);
         p->started = true;
@@ -299,9 +300,11 @@ static void book(struct wh_comm_plan *p, uint64_t now) {
 }
 
 enum wh_status wh_comm_start(struct wh_comm_plan *plan) {
+    bool quick = may_start(plan) && (plan->path == WH_PATH_INLINE || plan->path == WH_PATH_ARENA);
     plan->start_ns = wh_clock_ns();
     enum wh_status status = named(plan, start_now(plan));
-    plan->exposed_ns = wh_clock_ns() - plan->start_ns;
+    plan->exposed_ns =
+        quick ? 0 : wh_clock_ns() - plan->start_ns; /* looking at the clock would take as long as publishing */
     return status;
 }
 
