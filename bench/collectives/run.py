@@ -53,7 +53,8 @@ def run_peer(peer, ranks, args):
         return lines(["bench/collectives/peer_gloo.py", str(ranks), *sizes])
     program = [f"{BUILD}/peer_{peer}", peer, *sizes]
     if peer == "mpich":
-        return lines(["mpirun.mpich", "-n", str(ranks), *program])
+        bind = ["-bind-to", "core"] if ranks <= os.cpu_count() else []  # as ours and Open MPI do by themselves
+        return lines(["mpirun.mpich", *bind, "-n", str(ranks), *program])
     return lines(["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), *program])
 
 

@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/exec.h"
+#include "comm/reduce.h"
 #include "os/clock.h"
 #include "os/memory.h"
 #include "run/bench_coll_data.h"
-#include "tensor/vec.h"
 
 enum { BATCHES_MAX = 1000, BATCHES_MIN = 3, WARM_UP_CALLS = 2, ROOT = 0, SLACK_BYTES = 1 << 16, AGREED = 4 };
 static const double batch_us = 100; /* long against a clock's resolution and the barrier before it */
@@ -18,7 +19,7 @@ struct wh_bench_coll {
     char *in, *out;                         /* max_bytes each */
     double *agree;                          /* [AGREED], shared */
     struct wh_comm_plan *barrier, *largest; /* between batches */
-    const struct wh_vec *vec;
+    const struct wh_reduce *reduce;
     double us[BATCHES_MAX];
 };
 
@@ -56,7 +57,7 @@ enum wh_status wh_bench_coll_open(struct wh_comm_job *job, uint32_t rank, uint32
                                   const struct wh_bench_coll_what *what, struct wh_bench_coll **out) {
     struct wh_bench_coll *b = calloc(1, sizeof *b);
     if (!b) return WH_FAIL(WH_NOMEM, "no memory for the benchmark");
-    b->what = *what, b->rank = rank, b->ranks = ranks, b->vec = wh_vec_select(NULL);
+    b->what = *what, b->rank = rank, b->ranks = ranks, b->reduce = wh_reduce_select(NULL);
     const enum wh_status status = prepare(b, job);
     if (status == WH_OK)
         *out = b;
@@ -112,6 +113,34 @@ static struct wh_comm_call call_of(const struct wh_bench_coll *b, const struct s
     return c;
 }
 
+/* --- running it: one of the two --- */
+
+struct operation {
+    struct wh_comm_plan *plan;
+    struct wh_comm_exec *exec;
+};
+
+static enum wh_status run_plan(struct wh_comm_plan *plan) {
+    WH_TRY(wh_comm_start(plan));
+    return wh_comm_wait(plan);
+}
+
+static enum wh_status make_operation(const struct wh_bench_coll *b, const struct wh_comm_call *c,
+                                     struct operation *out) {
+    *out = (struct operation){0};
+    if (b->what.algorithm) return wh_comm_exec_make(b->comm, c, b->what.algorithm, 0, &out->exec);
+    return wh_comm_plan_make(b->comm, c, &out->plan);
+}
+
+static enum wh_status run_operation(const struct operation *o) {
+    return o->exec ? wh_comm_exec_run(o->exec) : run_plan(o->plan);
+}
+
+static void free_operation(struct operation *o) {
+    if (o->plan) wh_comm_plan_free(o->plan);
+    wh_comm_exec_free(o->exec);
+}
+
 /* --- correctness --- */
 
 static void fill(const struct wh_bench_coll *b, const struct shape *s, const struct wh_comm_call *c) {
@@ -142,16 +171,16 @@ static void expect(const struct wh_bench_coll *b, const struct shape *s, size_t 
     }
 }
 
-static enum wh_status verify(struct wh_bench_coll *b, const struct shape *s, bool in_place, uint64_t *wrong) {
-    const struct wh_comm_call c = call_of(b, s, in_place);
+static enum wh_status verify(struct wh_bench_coll *b, const struct shape *s, const struct wh_comm_call *c,
+                             const struct operation *o, uint64_t *wrong) {
     const size_t each = wh_dtype_bytes(b->what.dtype);
     int64_t found = 0;
-    fill(b, s, &c);
-    WH_TRY(wh_comm_run(b->comm, &c));
+    fill(b, s, c);
+    WH_TRY(run_operation(o));
     for (size_t i = 0; i < s->out; i++) {
         char want[8];
         expect(b, s, i, want);
-        found += memcmp(want, (const char *)c.out + i * each, each) != 0;
+        found += memcmp(want, (const char *)c->out + i * each, each) != 0;
     }
     const struct wh_comm_call sum = {.op = WH_ALL_REDUCE, .in = &found, .out = &found, .count = 1, .dtype = WH_I64};
     WH_TRY(wh_comm_run(b->comm, &sum));
@@ -161,29 +190,31 @@ static enum wh_status verify(struct wh_bench_coll *b, const struct shape *s, boo
 
 /* --- time --- */
 
-static enum wh_status run_plan(struct wh_comm_plan *plan) {
-    WH_TRY(wh_comm_start(plan));
-    return wh_comm_wait(plan);
+/* Reads and writes `elems` floats of this rank's own once: the second half is added to the first, the sum goes to both.
+ * Two streams are faster than one here, and the kernel is that of the collectives, so only the talking is left out. */
+static void rewrite(const struct wh_bench_coll *b, size_t elems) {
+    float *own = (float *)(void *)b->out;
+    void *const halves[] = {own, own + elems / 2};
+    if (elems > 1) wh_reduce_run(b->reduce, WH_F32, WH_SUM, (const void *const *)halves, 2, halves, 2, elems / 2);
 }
 
-/* Time per call. `plan`: of the slowest rank. NULL: each rank rewrites `elems` floats of its own; from the first start to
- * the last end, since ranks that share a core take turns. *more: whether any rank wants more. */
-static enum wh_status batch(struct wh_bench_coll *b, struct wh_comm_plan *plan, size_t elems, uint32_t calls,
+/* Time per call. `o`: of the slowest rank. NULL: each rank rewrites `elems` floats; from the first start to the last end,
+ * since ranks that share a core take turns. *more: whether any rank wants more. */
+static enum wh_status batch(struct wh_bench_coll *b, const struct operation *o, size_t elems, uint32_t calls,
                             bool want_more, double *us, bool *more) {
     enum { OWN, MINUS_START, END, MORE };
-    float *own = (float *)(void *)b->out;
     WH_TRY(run_plan(b->barrier));
     const double start = (double)wh_clock_ns() * 1e-3;
     for (uint32_t i = 0; i < calls; i++) {
-        if (plan)
-            WH_TRY(run_plan(plan));
+        if (o)
+            WH_TRY(run_operation(o));
         else
-            b->vec->scale(own, own, 1.0f, elems);
+            rewrite(b, elems);
     }
     const double end = (double)wh_clock_ns() * 1e-3;
     b->agree[OWN] = end - start, b->agree[MINUS_START] = -start, b->agree[END] = end, b->agree[MORE] = want_more;
     WH_TRY(run_plan(b->largest));
-    *us = (plan ? b->agree[OWN] : b->agree[END] + b->agree[MINUS_START]) / calls;
+    *us = (o ? b->agree[OWN] : b->agree[END] + b->agree[MINUS_START]) / calls;
     *more = b->agree[MORE] > 0;
     return WH_OK;
 }
@@ -193,19 +224,19 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static enum wh_status time_batches(struct wh_bench_coll *b, struct wh_comm_plan *plan, size_t elems, double seconds,
+static enum wh_status time_batches(struct wh_bench_coll *b, const struct operation *o, size_t elems, double seconds,
                                    double *median, double *least) {
     double once;
     bool more;
-    WH_TRY(batch(b, plan, elems, WARM_UP_CALLS, false, &once, &more));
-    const bool fixed = plan && b->what.iters > 0;
+    WH_TRY(batch(b, o, elems, WARM_UP_CALLS, false, &once, &more));
+    const bool fixed = o && b->what.iters > 0;
     const uint32_t calls = fixed ? b->what.iters : once > batch_us ? 1 : (uint32_t)(batch_us / (once + 1e-3)) + 1;
     const uint64_t began = wh_clock_ns(), budget_ns = (uint64_t)(seconds * 1e9);
     int count = 0;
     for (more = true; more; count++) {
         const bool want_more =
             !fixed && count + 1 < BATCHES_MAX && (count + 1 < BATCHES_MIN || wh_clock_ns() - began < budget_ns);
-        WH_TRY(batch(b, plan, elems, calls, want_more, &b->us[count], &more));
+        WH_TRY(batch(b, o, elems, calls, want_more, &b->us[count], &more));
     }
     qsort(b->us, (size_t)count, sizeof *b->us, ascending);
     *median = b->us[count / 2], *least = b->us[0];
@@ -233,17 +264,23 @@ static double bus_factor(enum wh_comm_op op, double n) {
     return sliced(op) ? (n - 1) / n : 1;
 }
 
+static enum wh_status measure_operation(struct wh_bench_coll *b, const struct shape *s, const struct wh_comm_call *c,
+                                        const struct operation *o, struct wh_bench_coll_time *t) {
+    const size_t bytes = s->full * wh_dtype_bytes(b->what.dtype);
+    WH_TRY(verify(b, s, c, o, &t->wrong));
+    memset(b->in, 0, bytes); /* in place, sums of sums would overflow */
+    memset(b->out, 0, bytes);
+    return time_batches(b, o, 0, b->what.seconds, &t->us, &t->us_min);
+}
+
 static enum wh_status measure(struct wh_bench_coll *b, const struct shape *s, bool in_place, double rewrite_us,
                               struct wh_bench_coll_time *t) {
     const struct wh_comm_call c = call_of(b, s, in_place);
     const double bytes = (double)(s->full * wh_dtype_bytes(b->what.dtype)), n = b->ranks;
-    struct wh_comm_plan *plan;
-    WH_TRY(verify(b, s, in_place, &t->wrong));
-    memset(b->in, 0, (size_t)bytes); /* in place, sums of sums would overflow */
-    memset(b->out, 0, (size_t)bytes);
-    WH_TRY(wh_comm_plan_make(b->comm, &c, &plan));
-    const enum wh_status status = time_batches(b, plan, 0, b->what.seconds, &t->us, &t->us_min);
-    wh_comm_plan_free(plan);
+    struct operation o;
+    WH_TRY(make_operation(b, &c, &o));
+    const enum wh_status status = measure_operation(b, s, &c, &o, t);
+    free_operation(&o);
     t->measured = true;
     t->algbw = bytes / t->us * 1e-3;
     t->busbw = t->algbw * bus_factor(b->what.op, n);

@@ -9,9 +9,9 @@
  * each rank an equal slice.
  *
  * The limit: least bytes that must be read and written (all-reduce in place: 2 n S, each rank's S read and written once),
- * divided by the bandwidth that the ranks together reach when each rewrites S bytes of its own (read, multiply, write in
- * place). That is measured per size, so caches count for both. A rank that reads another's cache pays more than that: for
- * small sizes the limit is out of reach. */
+ * divided by the bandwidth that the ranks together reach when each rewrites S bytes of its own with the kernel of the
+ * collectives. That is measured per size, so caches count for both; the best of its batches is taken. A rank that reads
+ * another's cache pays more than that: for small sizes the limit is out of reach. */
 #ifndef WH_RUN_BENCH_COLL_H
 #define WH_RUN_BENCH_COLL_H
 
@@ -21,6 +21,7 @@ struct wh_bench_coll_what {
     enum wh_comm_op op;
     enum wh_dtype dtype;
     enum wh_redop redop;
+    const char *algorithm; /* of coll/plan.h, over messages (comm/exec.h); NULL: what comm.h does by itself */
     size_t max_bytes;
     bool private_memory; /* buffers outside the arena */
     uint32_t iters;      /* calls to time, in one go; 0: batches of about 0.1 ms until `seconds` are over */
@@ -32,7 +33,8 @@ struct wh_bench_coll_time {
     double us;           /* median of batches, per call; slowest rank */
     double us_min;       /* best batch */
     double algbw, busbw; /* GB/s, as nccl-tests defines them */
-    uint64_t wrong;      /* elements with other bits than the definition, over all ranks */
+    uint64_t wrong; /* elements with other bits than the canonical result, over all ranks; an algorithm that adds in an
+                     * order of its own has some */
     double limit_us;
 };
 

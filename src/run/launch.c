@@ -376,6 +376,32 @@ static enum wh_status conclude(struct launch *l) {
     return c.kind == NO_CAUSE ? tell_stop(l) : tell_cause(l, &c);
 }
 
+/* Files and folders that were being written when their writer died (os/file.h): nobody will finish them, and the lock
+ * keeps others from having any here. What can't be removed is left for the next run to overwrite. */
+static void sweep(const char *folder) {
+    char **names;
+    size_t count;
+    if (wh_dir_list(folder, &names, &count) != WH_OK) return;
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(names[i]);
+        if (length < 5 || strcmp(names[i] + length - 5, ".part") != 0) continue;
+        char *path = wh_path_join(folder, names[i]);
+        if (wh_dir_exists(path))
+            wh_dir_remove(path);
+        else
+            remove(path);
+        free(path);
+    }
+    wh_dir_list_free(names, count);
+}
+
+static void sweep_run_folder(const char *folder) {
+    char *checkpoints = wh_path_join(folder, "checkpoints");
+    sweep(folder);
+    if (wh_dir_exists(checkpoints)) sweep(checkpoints);
+    free(checkpoints);
+}
+
 /* --- start and end --- */
 
 static enum wh_status open_logs(struct launch *l) {
@@ -447,6 +473,7 @@ enum wh_status wh_launch_run(const struct wh_launch_options *options,
     }
     if (status == WH_OK) {
         watch(&l);
+        if (l.failing_ns && options->folder) sweep_run_folder(options->folder);
         status = conclude(&l);
     }
     *result = l.result;

@@ -16,6 +16,7 @@
  * - a rank fails, dies or is silent: the others are woken (wh_comm_job_ended, wh_comm_job_abort) and have grace_ns to
  *   leave, then they are killed. The status and the error record are those of the FIRST cause, which names rank, step and
  *   operation; what follows from it is in the logs alone.
+ *   What it left half written in the run folder (*.part) is removed.
  * In every case all ranks are reaped before the call returns, and what they had started is killed with them. When this
  * process itself dies the kernel kills the ranks. Shared memory has no name, so nothing is left of it.
  *
@@ -77,7 +78,8 @@ struct wh_launch_place {
     const char *variable; /* that gave `world`; NULL: started alone */
 };
 
-/* `lookup` is getenv or a test's. Errors: CONFIG (a variable that is no number, a rank that is not below the world). */
+/* For a command line that doesn't say it itself. `lookup` is getenv or a test's. Errors: CONFIG (a variable that is no
+ * number, a rank that is missing or not below the world). */
 enum wh_status wh_launch_detect(const char *(*lookup)(const char *name), struct wh_launch_place *out);
 
 /* Refuses to be one of several processes that a launcher started, since there is no transport between them in this build:

@@ -12,8 +12,7 @@ static const struct launcher {
     {"mpirun (Open MPI)", NULL, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"mpirun (MPICH)", NULL, "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"srun", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
-    {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", NULL},
+    {"srun", NULL, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
     {"srun", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", NULL},
 };
 enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
@@ -42,7 +41,7 @@ static void number_if_simple(const char *(*lookup)(const char *name), const char
 static const struct launcher *find(const char *(*lookup)(const char *name)) {
     for (int i = 0; i < LAUNCHERS; i++) {
         const struct launcher *l = &launchers[i];
-        if (lookup(l->world) && lookup(l->rank) && (!l->step || lookup(l->step))) return l;
+        if (lookup(l->world) && (!l->step || lookup(l->step))) return l;
     }
     return NULL;
 }
@@ -53,7 +52,9 @@ enum wh_status wh_launch_detect(const char *(*lookup)(const char *name), struct 
     if (l) {
         p.launcher = l->name, p.variable = l->world;
         WH_TRY(number(lookup, l->world, &p.world));
-        WH_TRY(number(lookup, l->rank, &p.rank));
+        if (p.world > 1 && !lookup(l->rank))
+            return WH_FAIL(WH_CONFIG, "environment: %s says %u tasks, but %s is not set", l->world, p.world, l->rank);
+        if (lookup(l->rank)) WH_TRY(number(lookup, l->rank, &p.rank));
         if (p.rank >= p.world)
             return WH_FAIL(WH_CONFIG, "environment: %s=%u is not below %s=%u", l->rank, p.rank, l->world, p.world);
         p.local_rank = p.rank, p.local_world = p.world; /* one machine, unless it is said */

@@ -7,9 +7,10 @@ programs=""
 for test in collectives exec async failures; do programs="$programs $build/test/unit/comm/test_$test"; done
 ${MAKE:-make} -s CONFIG="${build#build/}" $programs
 export WH_TEST_LONG=1
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
 for program in $programs; do
     start=$(date +%s)
-    "$program" >/dev/null 2>"${TMPDIR:-/tmp}/full_comm.$$" || { cat "${TMPDIR:-/tmp}/full_comm.$$"; rm -f "${TMPDIR:-/tmp}/full_comm.$$"; exit 1; }
-    rm -f "${TMPDIR:-/tmp}/full_comm.$$"
+    "$program" >/dev/null 2>"$said" || { cat "$said"; exit 1; }
     echo "$program: $(($(date +%s) - start)) s"
 done

@@ -10,7 +10,7 @@ long() { # NAME OPTION...: a job that does not end by itself soon; $launcher is 
     launcher=$!
     ranks=
     for _ in $(seq 500); do
-        ranks=$(pgrep -P $launcher)
+        ranks=$(tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" | sort -n | sed '/^$/d')
         [ "$(echo "$ranks" | wc -w)" -eq 3 ] && break || sleep 0.01
     done
     sleep 0.2
@@ -45,7 +45,11 @@ says '"wrong":0}'
 ends 2 bench --op sum
 says "--op sum: legal: all_reduce, reduce_scatter"
 ends 2 bench --min-bytes 4Q
-ends 3 bench --algorithm ring
+ends 2 bench --algorithm rind
+says "--algorithm rind: legal: auto, "
+ends 0 bench --ranks 3 --algorithm direct --max-bytes 4K --factor 32 --seconds 0.001
+says "# wrong elements: 0 OK"
+ends 0 bench --ranks 3 --algorithm ring --max-bytes 4K --factor 32 --seconds 0.001 # adds in an order of its own
 ends 1 bench --ranks 2 --max-bytes 1024G # more than there is: told beforehand, no SIGBUS
 says "free"
 
@@ -76,10 +80,10 @@ report $? "the launcher dies: no process is left"
 
 # started several times by somebody else (B69): nothing may run as if it were alone
 for environment in "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=2" "PMI_SIZE=4 PMI_RANK=1" "WORLD_SIZE=4 RANK=0" \
-    "SLURM_NTASKS=4 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4"; do
+    "SLURM_NTASKS=4 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4" "OMPI_COMM_WORLD_SIZE=4" "PMI_SIZE=4"; do
     # shellcheck disable=SC2086  # several variables
     ends 3 env $environment "$wanhe" train examples/tiny-llama.yaml --out "$tmp/single"
-    says "says 4 tasks"
+    says " 4 tasks"
     [ ! -e "$tmp/single" ]
     report $? "nothing written"
 done

@@ -180,6 +180,45 @@ static void test_first_cause(void **state) {
     fails(FAILS_AFTER_PEER, WH_DATA, (const char *[]){"rank 2 (step 3, reading data): tokens.bin", NULL});
 }
 
+/* A rank is killed in the middle of a checkpoint: what is half written goes, what is complete stays. */
+static enum wh_status die_while_saving(struct wh_launch_rank *self, void *context) {
+    const char *folder = context;
+    struct wh_file_writer w;
+    char path[256], *part;
+    if (self->rank != 2) return stay(self, &(enum how){THROWS_AWAY});
+    snprintf(path, sizeof path, "%s/checkpoints/step-1", folder);
+    WH_TRY(wh_dir_create(path));
+    snprintf(path, sizeof path, "%s/checkpoints/step-2", folder);
+    WH_TRY(wh_dir_begin(path, &part));
+    snprintf(path, sizeof path, "%s/memory.json", folder);
+    WH_TRY(wh_file_create(path, &w));
+    kill(getpid(), SIGKILL);
+    return WH_OK;
+}
+
+static void test_half_written(void **state) {
+    (void)state;
+    char folder[] = "/tmp/wanhe-launch-XXXXXX", **names;
+    struct wh_launch_result r;
+    size_t count;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(launch((struct wh_launch_options){.folder = folder}, die_while_saving, folder, &r), WH_PEER);
+    assert_int_equal(r.culprit, 2);
+    assert_int_equal(wh_dir_list(folder, &names, &count), WH_OK);
+    assert_int_equal(count, 3);
+    assert_string_equal(names[0], "checkpoints");
+    assert_string_equal(names[1], "lock");
+    assert_string_equal(names[2], "ranks");
+    wh_dir_list_free(names, count);
+    char *checkpoints = wh_path_join(folder, "checkpoints");
+    assert_int_equal(wh_dir_list(checkpoints, &names, &count), WH_OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(names[0], "step-1");
+    wh_dir_list_free(names, count);
+    free(checkpoints);
+    assert_int_equal(wh_dir_remove(folder), WH_OK);
+}
+
 /* --- signals --- */
 
 static volatile sig_atomic_t asked;
@@ -384,6 +423,11 @@ static void test_singletons(void **state) {
     message_has("mpirun (Open MPI) says 4 tasks (OMPI_COMM_WORLD_SIZE=4, this is rank 2)");
     environment = (const char *[]){"OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", NULL};
     assert_int_equal(wh_launch_refuse_singletons(look_up), WH_OK);
+    environment = (const char *[]){"PMI_SIZE=4", NULL};
+    assert_int_equal(wh_launch_refuse_singletons(look_up), WH_CONFIG);
+    message_has("PMI_SIZE says 4 tasks, but PMI_RANK is not set");
+    environment = (const char *[]){"PMI_SIZE=1", NULL};
+    assert_int_equal(wh_launch_refuse_singletons(look_up), WH_OK);
     environment = (const char *[]){"PMI_SIZE=four", "PMI_RANK=0", NULL};
     assert_int_equal(wh_launch_refuse_singletons(look_up), WH_CONFIG);
     environment = (const char *[]){"PMI_SIZE=4", "PMI_RANK=4", NULL};
@@ -392,11 +436,11 @@ static void test_singletons(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_speech),        cmocka_unit_test(test_locked),    cmocka_unit_test(test_fails),
-        cmocka_unit_test(test_dies),          cmocka_unit_test(test_silent),    cmocka_unit_test(test_first_cause),
-        cmocka_unit_test(test_signals),       cmocka_unit_test(test_deaf_rank), cmocka_unit_test(test_grandchild),
-        cmocka_unit_test(test_launcher_dies), cmocka_unit_test(test_job),       cmocka_unit_test(test_detect),
-        cmocka_unit_test(test_singletons)};
+        cmocka_unit_test(test_speech),       cmocka_unit_test(test_locked),        cmocka_unit_test(test_fails),
+        cmocka_unit_test(test_dies),         cmocka_unit_test(test_silent),        cmocka_unit_test(test_first_cause),
+        cmocka_unit_test(test_half_written), cmocka_unit_test(test_signals),       cmocka_unit_test(test_deaf_rank),
+        cmocka_unit_test(test_grandchild),   cmocka_unit_test(test_launcher_dies), cmocka_unit_test(test_job),
+        cmocka_unit_test(test_detect),       cmocka_unit_test(test_singletons)};
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     wh_text_fini(&console);
     return failed;
