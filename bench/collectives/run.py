@@ -141,7 +141,7 @@ def main():
         json.dump({"schema": "wanhe.bench_collectives_peers/1", "date": date, "machine": machine, "peers": versions(),
                    "arguments": vars(args), "load_average": {"lowest": min(loads), "highest": max(loads)},
                    "summary": [{"ranks": k[0], "op": k[1], "bytes": k[2], **v} for k, v in sorted(table.items())],
-                   "rows": rows}, file, indent=0)
+                   "rows": rows}, file)
         file.write("\n")
     print(f"\n{path}")
 

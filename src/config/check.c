@@ -408,7 +408,7 @@ static void check_grain(struct check *x) {
     wh_grain_check(&c->grain, &c->arch, c->tokens.global_batch, c->tokens.sequence_length, x->faults);
 }
 
-/* Rules of a layout (docs/numbers.md section 2): whatever the degrees, whole slices, groups and chunks of the grain. */
+/* Rules of a layout (docs/numbers.md section 2): a rank holds whole slices, groups and chunks of the grain. */
 static void check_divides(struct check *x, enum wh_config_key degree, uint64_t value, const char *grain, uint32_t n) {
     uint64_t nearest = value < n ? value : n;
     if (value == 0 || n % value == 0) return;
