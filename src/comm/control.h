@@ -29,8 +29,8 @@ enum {
     WH_LOG_ENTRIES = 64,
     WH_CAUSE_BYTES = 1400,
     WH_PIECE_BYTES = 128 << 10, /* staging: what one operation on other memory moves at a time */
-    WH_PIECES = 2,             /* of them in flight */
-    WH_CELLS = 8,              /* of a ring between two ranks */
+    WH_PIECES = 2,              /* of them in flight */
+    WH_CELLS = 8,               /* of a ring between two ranks */
 };
 
 /* Why a group or a job is dead. state: 0 none, 1 being written, 2 written; the first writer takes it by 0 -> 1. */
