@@ -49,16 +49,18 @@ struct wh_comm_plan {
     uint64_t cells;
 };
 
-/* Messages from one rank to another: cells in a ring in the sender's segment, in the order of sending. */
+/* Messages from one rank to another: cells in a ring in the sender's segment, in the order of sending. Aligned to 64 bytes
+ * only, because the segments are skewed by that; the counters are two lines apart. */
 struct wh_cell {
-    _Alignas(WH_LINE_BYTES) uint64_t fingerprint; /* of the message, in its first cell */
-    uint64_t bytes, total_bytes;                  /* in this cell; of the message */
+    _Alignas(64) uint64_t fingerprint; /* of the message, in its first cell */
+    uint64_t bytes, total_bytes;       /* in this cell; of the message */
     unsigned char data[];
 };
 
 struct wh_ring {
-    _Alignas(WH_LINE_BYTES) _Atomic uint64_t sent;     /* cells, by the sender */
-    _Alignas(WH_LINE_BYTES) _Atomic uint64_t received; /* cells, by the receiver */
+    _Alignas(64) _Atomic uint64_t sent; /* cells, by the sender */
+    char apart[WH_LINE_BYTES - sizeof(uint64_t)];
+    _Atomic uint64_t received; /* cells, by the receiver */
 };
 
 struct wh_queue {

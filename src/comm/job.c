@@ -11,6 +11,7 @@
 
 enum { SKEW_LINES = 9, LINE = 64, PAGE = 4096 };
 static const uint64_t default_deadline_ns = 600000000000u;
+_Static_assert(sizeof(struct wh_ring) % LINE == 0 && sizeof(struct wh_cell) % LINE == 0, "cells keep the alignment");
 static const size_t rings_bytes = (size_t)2 << 20, cell_bytes_least = 4096, cell_bytes_most = 65536;
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }

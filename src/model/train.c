@@ -12,10 +12,14 @@ static void *row_of(const struct wh_net *net, const void *matrix, size_t row) {
 
 static void backward_layer(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int l, void *dx) {
     struct wh_layer_acts *a = &net->acts[l];
-    const enum wh_keep keep = wh_net_keep(&net->shape, (uint32_t)l);
-    if (keep == WH_KEEP_INPUTS)
+    const struct wh_net_shape *s = &net->shape;
+    const enum wh_keep keep = wh_net_keep(s, (uint32_t)l);
+    /* the last of the layers that share one set of activations finds it as its own forward pass left it, but for the
+     * elementwise part, which the layers above it share too */
+    const bool intact = l + 1 == (int)(s->keep == WH_KEEP_INPUTS ? s->model->L : s->full_layers);
+    if (keep == WH_KEEP_INPUTS && !intact)
         wh_layer_forward(net, pass, l, net->x[l], a, NULL);
-    else if (keep == WH_KEEP_SELECTIVE)
+    else if (keep != WH_KEEP_ALL)
         wh_layer_recompute(net, pass, l, net->x[l], a);
     wh_layer_backward(net, pass, piece, l, net->x[l], a, dx);
 }
