@@ -34,6 +34,7 @@ struct waiter {
     bool (*ready)(const struct wh_comm_plan *);
     uint32_t spins;
     uint64_t begin_ns;
+    bool saw_end; /* of an awaited rank, at the look around before this one */
 };
 
 static enum wh_status move_and_look(struct waiter *w, bool *ready) {
@@ -51,7 +52,11 @@ static enum wh_status look_around(struct waiter *w, uint64_t now) {
         wh_comm_wake_job(job);
         return wh_comm_cause(w->plan->comm);
     }
-    bool stalled = wh_comm_waits_for_ended(w->plan) || now - w->begin_ns > job->deadline_ns;
+    /* A rank may have sent all that is awaited and then ended, after this waiter's last look at its messages. What it did
+     * before its end is there to be seen once the end is: one more round of looking, then it won't come any more. */
+    bool ended = wh_comm_waits_for_ended(w->plan);
+    bool stalled = (ended && w->saw_end) || now - w->begin_ns > job->deadline_ns;
+    w->saw_end = ended;
     WH_TRY(wh_comm_cause(w->plan->comm)); /* after the look at ends: the launcher sets the cause before the state */
     return stalled ? wh_comm_stalled(w->plan, now - w->begin_ns) : WH_OK;
 }
