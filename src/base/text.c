@@ -47,6 +47,15 @@ void wh_text_fini(struct wh_text *t) {
     *t = (struct wh_text){0};
 }
 
+char *wh_text_next_line(struct wh_text *t, char **at) {
+    char *line = *at ? *at : t->data;
+    while (line && *line == '\n') line++;
+    if (!line || !*line) return NULL;
+    *at = line + strcspn(line, "\n");
+    if (**at) *(*at)++ = '\0';
+    return line;
+}
+
 static int lower(char c) { return tolower((unsigned char)c); }
 
 enum { WORD_MAX = 63 };

@@ -21,6 +21,10 @@ void wh_text_add_bytes(struct wh_text *t, const void *data, size_t bytes);
 void wh_text_clear(struct wh_text *t);
 void wh_text_fini(struct wh_text *t);
 
+/* Walks through the lines, cutting the text at their ends: *at is NULL before the first. NULL: no more lines.
+ *     for (char *at = NULL, *line; (line = wh_text_next_line(&t, &at));) ... */
+char *wh_text_next_line(struct wh_text *t, char **at);
+
 /* Edit distance (insert, delete, replace, swap of neighbours), case ignored; used to name the nearest legal word. */
 size_t wh_text_distance(const char *a, const char *b);
 

@@ -21,11 +21,7 @@ static const struct wh_option options[] = {
     {0}};
 
 static void say_lines(struct wh_text *notes) {
-    for (char *line = notes->data, *end; line && *line; line = end) {
-        end = line + strcspn(line, "\n");
-        if (*end) *end++ = '\0';
-        wh_cli_say("%s", line);
-    }
+    for (char *at = NULL, *line; (line = wh_text_next_line(notes, &at));) wh_cli_say("%s", line);
     wh_text_fini(notes);
 }
 

@@ -176,11 +176,8 @@ enum wh_status wh_inspect_run(const char *folder, json_t *out) {
 static enum wh_status set_config(json_t *o, const struct wh_hf_config *config, struct wh_text *notes) {
     set_text(o, "torch_dtype", wh_dtype_name(config->dtype));
     json_t *list = json_array();
-    for (char *line = notes->data, *end; line && *line; line = end) {
-        end = line + strcspn(line, "\n");
-        if (*end) *end++ = '\0';
+    for (char *at = NULL, *line; (line = wh_text_next_line(notes, &at));)
         json_array_append_new(list, json_string(line));
-    }
     json_object_set_new(o, "notes", list);
     struct wh_params p;
     WH_TRY(wh_params_new(&config->model, &p));

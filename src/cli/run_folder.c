@@ -73,9 +73,6 @@ enum wh_status wh_run_folder_tokenizer(const char *path, const char *asked, uint
 }
 
 void wh_cli_remarks(struct wh_text *remarks) {
-    char *save = NULL;
-    for (char *line = remarks->data ? strtok_r(remarks->data, "\n", &save) : NULL; line;
-         line = strtok_r(NULL, "\n", &save))
-        wh_cli_warn("%s", line);
+    for (char *at = NULL, *line; (line = wh_text_next_line(remarks, &at));) wh_cli_warn("%s", line);
     wh_text_fini(remarks);
 }

@@ -24,7 +24,7 @@ void wh_shard_slices(size_t n, uint32_t S, uint32_t parts, size_t *border);
 
 /* Flat buffers as DeepSpeed and Megatron cut them, for reading and comparing: n is padded to a multiple of
  * lcm(alignment, parts) and cut evenly; the padding is at the end of the line and in no border. 57 values at alignment 4:
- * 30 and 27 on two, 20, 20 and 17 on three. CASES B40. */
+ * 30 and 27 on two, 20, 20 and 17 on three. case B40. */
 void wh_shard_padded(size_t n, size_t alignment, uint32_t parts, size_t *border);
 
 /* ZeRO owners: borders only at the given legal places (cut[0] = 0 < cut[1] < ... < cut[cuts - 1] = n; the optimizer puts
@@ -39,7 +39,7 @@ uint32_t wh_shard_owner(const size_t *border, uint32_t parts, size_t i);
 /* Layers per pipeline stage: contiguous, each layer once, no stage without a layer. cost[layer] in any unit (NULL: 1
  * each); `before` and `after` (embedding, head) are added to the first and last stage. The dearest stage is as cheap as
  * can be; among those the sum of squares is least; then earlier stages hold more. So 30 layers on 4 stages are 8 8 7 7
- * (CASES B17), and 70 with before = after = 1 on 12 are 5 6 ... 6 5 (B79). Allocates; O(layers^2 * stages) at worst.
+ * (case B17), and 70 with before = after = 1 on 12 are 5 6 ... 6 5 (B79). Allocates; O(layers^2 * stages) at worst.
  * Errors: CONFIG if there are fewer layers than stages (names the nearest legal stage count), NOMEM. */
 enum wh_status wh_shard_layers(const uint64_t *cost, uint32_t layers, uint64_t before, uint64_t after, uint32_t stages,
                                size_t *border);

@@ -83,7 +83,7 @@ struct wh_launch_place {
 enum wh_status wh_launch_detect(const char *(*lookup)(const char *name), struct wh_launch_place *out);
 
 /* Refuses to be one of several processes that a launcher started, since there is no transport between them in this build:
- * each would silently be a whole job of its own (CASES B69). Errors: UNSUPPORTED, and those of wh_launch_detect. */
+ * each would silently be a whole job of its own (case B69). Errors: UNSUPPORTED, and those of wh_launch_detect. */
 enum wh_status wh_launch_refuse_singletons(const char *(*lookup)(const char *name));
 
 #endif

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "data/tokenizer.h"
+#include "model/rows.h"
 #include "optim/schedule.h"
-#include "os/clock.h"
 #include "os/memory.h"
 #include "os/probe.h"
 
@@ -187,7 +187,7 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     r.loss = wh_net_finish(&s->net, &batch, step) / (double)r.valid_labels;
     uint64_t since = wh_clock_ns();
     r.grad_norm = wh_adamw_grad_norm(&s->adamw);
-    s->net.times.ns[WH_TIME_NORM_GLOBAL] += wh_clock_ns() - since;
+    wh_net_book(&s->net, WH_TIME_NORM_GLOBAL, since);
     r.lr = wh_schedule_rate(&c->optimizer.lr, s->step + 1);
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
         return WH_FAIL(
@@ -197,7 +197,7 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
             (unsigned long long)s->step + 1, r.loss, r.grad_norm);
     since = wh_clock_ns();
     wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
-    s->net.times.ns[WH_TIME_OPTIMIZER] += wh_clock_ns() - since;
+    wh_net_book(&s->net, WH_TIME_OPTIMIZER, since);
     s->step++;
     s->samples += c->tokens.global_batch;
     s->tokens += r.valid_labels;

@@ -49,9 +49,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct run *r, const char 
 }
 
 static void say_remarks(struct run *r, struct wh_text *remarks) {
-    for (char *save = NULL, *line = remarks->data ? strtok_r(remarks->data, "\n", &save) : NULL; line;
-         line = strtok_r(NULL, "\n", &save))
-        say(r, "%s", line);
+    for (char *at = NULL, *line; (line = wh_text_next_line(remarks, &at));) say(r, "%s", line);
     wh_text_fini(remarks);
 }
 

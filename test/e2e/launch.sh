@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ranks of this machine: death, signals, being one of several; nothing is left behind (CASES B69, B70, B72, B73).
+# Ranks of this machine: death, signals, being one of several; nothing is left behind (case B69, B70, B72, B73).
 . test/e2e/lib/train.sh
 
 bench() { "$wanhe" bench collectives --no-pin "$@"; }

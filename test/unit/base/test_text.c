@@ -95,8 +95,22 @@ static void nearest_names_typing_errors_only(void **state) {
     assert_null(wh_text_nearest("dp", words, 0));
 }
 
+static void lines_come_one_by_one(void **state) {
+    (void)state;
+    struct wh_text t = {0};
+    char *at = NULL;
+    assert_null(wh_text_next_line(&t, &at));
+    wh_text_add(&t, "one\n\ntwo\nthree");
+    assert_string_equal(wh_text_next_line(&t, &at), "one");
+    assert_string_equal(wh_text_next_line(&t, &at), "two");
+    assert_string_equal(wh_text_next_line(&t, &at), "three");
+    assert_null(wh_text_next_line(&t, &at));
+    wh_text_fini(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_come_one_by_one),
         cmocka_unit_test(add_grows),
         cmocka_unit_test(add_at_the_edge),
         cmocka_unit_test(empty_adds_make_text),

@@ -59,7 +59,7 @@ static void test_slices(void **state) {
             }
 }
 
-/* CASES B40. */
+/* case B40. */
 static void test_padded(void **state) {
     (void)state;
     size_t b[PARTS_MAX + 1];
@@ -150,9 +150,9 @@ static void test_owners(void **state) {
 static void test_layers(void **state) {
     (void)state;
     size_t b[PARTS_MAX + 1];
-    assert_int_equal(wh_shard_layers(NULL, 30, 0, 0, 4, b), WH_OK); /* CASES B17 */
+    assert_int_equal(wh_shard_layers(NULL, 30, 0, 0, 4, b), WH_OK); /* case B17 */
     parts_are(b, 4, (size_t[]){8, 8, 7, 7});
-    assert_int_equal(wh_shard_layers(NULL, 70, 1, 1, 12, b), WH_OK); /* CASES B79 */
+    assert_int_equal(wh_shard_layers(NULL, 70, 1, 1, 12, b), WH_OK); /* case B79 */
     parts_are(b, 12, (size_t[]){5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5});
     assert_int_equal(wh_shard_layers(NULL, 3, 0, 0, 4, b), WH_CONFIG);
     assert_non_null(strstr(wh_error()->message, "nearest legal: 3"));

@@ -88,7 +88,7 @@ static void test_speech(void **state) {
     assert_int_equal(wh_dir_remove(folder), WH_OK);
 }
 
-/* Two jobs in one folder: the second is refused (CASES B73). */
+/* Two jobs in one folder: the second is refused (case B73). */
 static void test_locked(void **state) {
     (void)state;
     char folder[] = "/tmp/wanhe-launch-XXXXXX";
@@ -103,7 +103,7 @@ static void test_locked(void **state) {
     assert_int_equal(wh_dir_remove(folder), WH_OK);
 }
 
-/* --- failures (CASES B72): rank 2 at step 3 --- */
+/* --- failures (case B72): rank 2 at step 3 --- */
 
 enum how { FAILS, THROWS_AWAY, ABORTS, IS_KILLED, EXITS, STOPS, FAILS_AFTER_PEER };
 
@@ -407,7 +407,7 @@ static void test_detect(void **state) {
     /* inside sbatch or salloc, without srun: alone */
     p = detect((const char *[]){"SLURM_NTASKS=4", "SLURM_PROCID=0", "SLURM_JOB_ID=7", NULL});
     assert_int_equal(p.world, 1);
-    p = detect((const char *[]){"SLURM_NTASKS=4", "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", NULL}); /* CASES B69 */
+    p = detect((const char *[]){"SLURM_NTASKS=4", "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", NULL}); /* case B69 */
     assert_int_equal(p.world, 4);
     assert_int_equal(p.rank, 3);
     p = detect((const char *[]){"SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=3", "SLURM_LOCALID=1",
