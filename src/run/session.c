@@ -111,6 +111,19 @@ static enum wh_status open_net(struct wh_session *s) {
     return wh_net_new(&shape, &s->net);
 }
 
+enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, size_t *private_bytes,
+                                  size_t *arena_bytes) {
+    struct wh_params params;
+    struct wh_arena predicted;
+    (void)rank; /* all hold the same */
+    WH_TRY(wh_params_new(&config->arch, &params));
+    const struct wh_net_shape shape = shape_of(config, &params);
+    const enum wh_status status = wh_net_predict(&shape, &predicted);
+    if (status == WH_OK) *private_bytes = predicted.used_bytes, *arena_bytes = 0;
+    wh_params_free(&params);
+    return status;
+}
+
 static enum wh_status open_optimizer(struct wh_session *s) {
     const struct wh_config *c = s->config;
     const struct wh_net *net = &s->net;
@@ -133,8 +146,8 @@ static enum wh_status open_optimizer(struct wh_session *s) {
     return wh_adamw_new(&settings, &buffers, &s->adamw);
 }
 
-enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out) {
-    struct wh_session s = {.config = config};
+enum wh_status wh_session_open(const struct wh_config *config, const struct wh_team *team, struct wh_session *out) {
+    struct wh_session s = {.config = config, .team = team};
     enum wh_status status;
     WH_TRY_GOTO(wh_params_new(&config->arch, &s.params), close);
     *out = s; /* the table's address goes into the net */

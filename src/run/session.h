@@ -1,7 +1,7 @@
 /* Everything one training run holds in memory, built from a checked configuration.
  *
  *     struct wh_session s;
- *     WH_TRY(wh_session_open(&config, &s));         // data, memory, optimizer; all sizes known, weights undefined
+ *     WH_TRY(wh_session_open(&config, NULL, &s));   // data, memory, optimizer; all sizes known, weights undefined
  *     wh_net_init_weights(&s.net, seed);            // or wh_weights_resume (run/weights.h)
  *     WH_TRY(wh_session_step(&s, &result));         // one optimizer step
  *     wh_session_close(&s);
@@ -15,8 +15,11 @@
 #include "model/net.h"
 #include "optim/adamw.h"
 
+struct wh_team;
+
 struct wh_session {
     const struct wh_config *config; /* borrowed */
+    const struct wh_team *team;     /* borrowed; NULL: one rank */
     struct wh_params params;
     struct wh_net net;
     struct wh_adamw adamw;
@@ -38,8 +41,12 @@ struct wh_step_result {
 };
 
 /* Errors: CONFIG, DATA, NOMEM, FIT if the memory that the step will need is not there. */
-enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out);
+enum wh_status wh_session_open(const struct wh_config *config, const struct wh_team *team, struct wh_session *out);
 void wh_session_close(struct wh_session *s);
+
+/* What rank `rank` will take: memory of its own, and of its wh_comm_buffer's (the same on all ranks). Errors: CONFIG. */
+enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, size_t *private_bytes,
+                                  size_t *arena_bytes);
 
 /* The token that ends a document: data.end_of_text, or the tokenizer's own. Errors: CONFIG if there is none. */
 enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out);

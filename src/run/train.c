@@ -345,7 +345,7 @@ enum wh_status wh_train_run(const struct wh_config *config, const struct wh_trai
     if (options->start == WH_TRAIN_RESUME && !wh_ckpt_any(options->out)) /* before a mistyped folder is made */
         return WH_FAIL(WH_DAMAGED, "%s holds no checkpoint to resume from; without --resume a run starts afresh",
                        options->out);
-    WH_TRY(wh_session_open(config, &r.session)); /* before the folder: what can't run leaves none */
+    WH_TRY(wh_session_open(config, NULL, &r.session)); /* before the folder: what can't run leaves none */
     WH_TRY_GOTO(wh_dir_create(options->out), close);
     WH_TRY_GOTO(wh_lock_take(options->out, &r.lock), close);
     r.metrics = wh_path_join(options->out, "metrics.jsonl");
