@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arch/norm_blocks.h"
 #include "base/tree.h"
 #include "comm/comm.h"
 #include "model/gradient.h"
@@ -169,6 +170,12 @@ static void place_states(struct wh_net *net, struct wh_arena *a) {
     net->adam_v = take(a, WH_ROW_ADAM_V, own, sizeof(float));
 }
 
+static size_t norm_blocks(const struct wh_net_shape *s) {
+    size_t count = 0;
+    for (size_t i = 0; i < s->params->count; i++) count += wh_norm_blocks(&s->params->list[i], s->grain.tensor, NULL);
+    return count;
+}
+
 static void place_backward(struct wh_net *net, struct wh_arena *a) {
     const struct wh_model *m = net->shape.model;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
@@ -177,6 +184,8 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     const size_t leaves = (size_t)net->shape.grain.data * net->shape.grain.sequence * net->shape.grain.tensor;
     net->dx = take(shared_arena(net, a), WH_ROW_BACKWARD, tokens * m->C, e);
     net->leaf_loss = take(shared_arena(net, a), WH_ROW_BATCH, leaves, sizeof(double));
+    if (wh_net_ranks(&net->shape) > 1)
+        net->norm_partial = take(&net->shared, WH_ROW_BATCH, norm_blocks(&net->shape), sizeof(double));
     net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, e);
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));
@@ -258,6 +267,19 @@ static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, ui
     return WH_OK;
 }
 
+/* All sums have the same contributions: chunks are a power of two among ranks (config/check.c). */
+static enum wh_status new_joins(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t ranks = wh_net_ranks(s);
+    WH_TRY(wh_sum_joins(s->grain.data, s->grain.sequence, ranks, &net->joins));
+    for (uint32_t r = 0; r < ranks; r++)
+        if (net->joins.inputs[r] > net->contributions) net->contributions = net->joins.inputs[r];
+    WH_ASSERT(net->sum_matrix.plan.roots == net->joins.inputs[s->data.rank] &&
+              net->sum_head.plan.roots == net->sum_matrix.plan.roots &&
+              net->sum_vector.plan.roots == net->sum_matrix.plan.roots);
+    return WH_OK;
+}
+
 static enum wh_status new_tables(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
     const struct wh_model *m = s->model;
@@ -285,9 +307,7 @@ static enum wh_status new_tables(struct wh_net *net) {
     WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, &net->sum_matrix));
     WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, &net->sum_head));
     WH_TRY(new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, &net->sum_vector));
-    net->contributions = net->sum_matrix.plan.roots;
-    WH_ASSERT(net->sum_head.plan.roots == net->contributions && net->sum_vector.plan.roots == net->contributions);
-    return WH_OK;
+    return new_joins(net);
 }
 
 static void free_sums(struct wh_net_sums *s) {

@@ -135,7 +135,9 @@ struct wh_net {
     void **unit_weights;    /* [L + 2]: where a unit's weights are read */
     float **unit_sums;      /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
     size_t sums_elems;      /* whole sums: from one contribution to the next; 0: by unit */
-    uint32_t contributions; /* of this rank to a sum over the batch */
+    struct wh_sum_joins joins; /* of the ranks' contributions to sums over the batch */
+    uint32_t contributions;    /* the most that a rank has */
+    double *norm_partial;      /* [blocks of the gradient norm] room to gather them in; NULL if alone */
 
     void **x;                   /* [L + 1]: residual stream entering each layer, and leaving the last */
     struct wh_layer_acts *acts; /* [L] */

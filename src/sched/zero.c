@@ -34,7 +34,7 @@ static uint32_t make_buckets(const struct wh_zero_shape *s, const size_t *border
 
 enum wh_status wh_zero_plan_new(const struct wh_zero_shape *shape, struct wh_zero_plan *out) {
     struct wh_zero_plan p = {.shape = *shape, .units = shape->layers + 2};
-    WH_ASSERT(shape->bucket_elems >= 1);
+    WH_ASSERT(shape->bucket_elems >= 1 && shape->prefetch <= WH_ZERO_AHEAD_MAX);
     p.slots = shape->stage == 3 ? SLOTS_OUTSIDE + shape->prefetch + 1 : p.units;
     p.bucket_count = make_buckets(shape, shape->unit_border, NULL);
     p.bucket = calloc(p.bucket_count, sizeof *p.bucket);
@@ -45,7 +45,7 @@ enum wh_status wh_zero_plan_new(const struct wh_zero_shape *shape, struct wh_zer
         return WH_FAIL(WH_NOMEM, "no memory for a plan of %u buckets", p.bucket_count);
     }
     make_buckets(shape, shape->unit_border, p.bucket);
-    for (uint32_t i = 0; i < p.slots; i++) p.held[i] = shape->stage == 3 ? WH_ZERO_NOTHING : i;
+    for (uint32_t i = 0; i < p.slots; i++) p.held[i] = shape->stage == 0 ? i : WH_ZERO_NOTHING;
     *out = p;
     return WH_OK;
 }

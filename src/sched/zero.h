@@ -34,7 +34,7 @@ struct wh_zero_shape {
     bool tied;                 /* the head is the token table, the first `table_elems` of unit 0 */
     size_t table_elems;
     size_t bucket_elems; /* most elements reduced at once; >= 1 */
-    uint32_t prefetch;   /* units gathered ahead */
+    uint32_t prefetch;   /* units gathered ahead; at most WH_ZERO_AHEAD_MAX */
     bool by_unit;        /* a bucket never reaches over a unit's border: its room is given back (stage 2, 3) */
 };
 
@@ -52,9 +52,9 @@ struct wh_zero_plan {
     uint32_t *held; /* [slots]: the unit whose current weights are there; WH_ZERO_NOTHING. State, not plan */
 };
 
-enum { WH_ZERO_NOTHING = UINT32_MAX / 2 };
+enum { WH_ZERO_NOTHING = UINT32_MAX / 2, WH_ZERO_AHEAD_MAX = 1024 };
 
-/* Errors: NOMEM. The plan starts with nothing held in stage 3; else everything, as after loading or making weights. */
+/* Errors: NOMEM. From stage 1 on the plan starts with nothing held: each owner has loaded or made its own part. */
 enum wh_status wh_zero_plan_new(const struct wh_zero_shape *shape, struct wh_zero_plan *out);
 void wh_zero_plan_free(struct wh_zero_plan *p);
 
