@@ -53,6 +53,8 @@ enum wh_config_source_kind {
     WH_SOURCE_FAULTY,  /* given, but unusable; rules about it are skipped */
 };
 
+enum { WH_CONFIG_RANKS_MAX = 64 }; /* of a run: those that comm/ can connect on one machine */
+
 /* What the configuration is for. To plan, layouts are legal that this build does not train yet. */
 enum wh_config_purpose { WH_CONFIG_TO_TRAIN, WH_CONFIG_TO_PLAN };
 
@@ -125,6 +127,8 @@ struct wh_config {
     } parallelism;
     struct {
         uint32_t zero_stage;
+        uint64_t bucket_bytes; /* largest piece of gradients reduced at once */
+        uint32_t prefetch;     /* units of weights gathered ahead */
         bool accumulate_grad_in_fp32;
         double clip_grad; /* 0: no clipping */
         double weight_decay;
@@ -140,13 +144,16 @@ struct wh_config {
         const char *resume; /* "" = start afresh */
     } checkpoints;
     struct {
+        uint64_t replicas; /* steps between comparisons of what must be equal across ranks; 0: never */
+    } checks;
+    struct {
         uint32_t interval; /* steps per line */
     } logging;
     enum wh_recompute recompute;
     uint32_t recompute_full_layers; /* these first layers in full */
     struct wh_grain grain;          /* after the check: never 0 */
     enum wh_dtype grain_wire;       /* WH_F32 or WH_BF16 */
-    uint32_t threads;               /* 0: all processors */
+    uint32_t threads;               /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;
     uint32_t loss_block_tokens; /* 0: chosen by the engine */
 
