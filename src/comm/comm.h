@@ -143,6 +143,8 @@ struct wh_comm_call {
     enum wh_dtype dtype; /* reductions: F32, BF16, F64, I32, I64; what only moves: any */
     enum wh_redop redop;
     uint32_t root;   /* rank within the group: root, or the other side of SEND and RECV */
+    const size_t *border;
+    const struct wh_comm_sum { const uint8_t *inputs, *merges; size_t stride; } *sum;
     const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */
 };
 

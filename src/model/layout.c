@@ -78,6 +78,7 @@ static void place_activations(struct wh_net *net, struct wh_arena *a) {
     net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
     net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
     net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V, sizeof(float));
+    net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
     net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
 }
 

@@ -146,6 +146,7 @@ struct wh_net {
     float *logits;    /* [loss_block, V]; their gradient afterwards */
     uint32_t loss_block;
     double *token_loss; /* [global_batch * T] */
+    double *sequence_loss; /* [micro_batch] of an evaluation */
     double *leaf_loss;  /* [leaves of the batch]: token losses of each leaf of sum_vector, in their order */
 
     void *dx;     /* [global_batch * T, C] gradient of the residual stream; ends as that of the embedding */
@@ -194,9 +195,9 @@ double wh_net_finish_loss(const struct wh_net *net);
 /* All three, alone. */
 double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
 
-/* Forward only of `sequences` <= micro_batch sequences; writes each one's loss, summed over its valid labels, to sums.
- * 0 sequences: takes part in the job's gathers only. Errors: those of the hooks. */
-enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences, double *sums);
+/* Forward only of `sequences` <= micro_batch sequences; each one's loss, summed over its valid labels, goes to
+ * net->sequence_loss. 0 sequences: takes part in the job's gathers only. Errors: those of the hooks. */
+enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences);
 
 /* Forward of one sequence of `tokens` <= T ids, no loss; writes the logits of its last position, [V]. Alone only. */
 void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits);

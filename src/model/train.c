@@ -131,7 +131,7 @@ const void *wh_net_forward(struct wh_net *net, const struct wh_pass *pass) {
     return x;
 }
 
-enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences, double *sums) {
+enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences) {
     const struct wh_pass pass = {.ids = batch->ids,
                                  .labels = batch->labels,
                                  .document_start = batch->document_start,
@@ -146,8 +146,8 @@ enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *ba
     WH_TRY(forward(net, &pass, false, &x));
     wh_head_evaluate(net, &pass, x, net->token_loss);
     for (size_t i = 0; i < sequences; i++) {
-        sums[i] = 0.0;
-        for (size_t t = 0; t < net->shape.T; t++) sums[i] += net->token_loss[i * net->shape.T + t];
+        net->sequence_loss[i] = 0.0;
+        for (size_t t = 0; t < net->shape.T; t++) net->sequence_loss[i] += net->token_loss[i * net->shape.T + t];
     }
     return WH_OK;
 }

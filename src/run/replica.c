@@ -195,7 +195,8 @@ void wh_replica_updated(struct wh_replica *r) { wh_zero_updated(&r->plan.zero); 
 
 enum wh_status wh_replica_evaluate(struct wh_replica *r, const struct wh_net_batch *batch, uint32_t sequences) {
     double *own = r->eval_loss + (size_t)wh_comm_rank(r->comm) * r->net->shape.micro_batch;
-    WH_TRY(wh_net_evaluate(r->net, batch, sequences, own));
+    WH_TRY(wh_net_evaluate(r->net, batch, sequences));
+    memcpy(own, r->net->sequence_loss, sequences * sizeof *own);
     WH_TRY(start(r, r->eval));
     return wait_for(r, r->eval);
 }

@@ -45,7 +45,7 @@ static void open_config(const char *const *sets, size_t count, struct wh_config 
 
 static void memory_is_as_predicted(const struct wh_net *net) {
     struct wh_arena predicted;
-    assert_int_equal(wh_net_predict(&net->shape, &predicted), WH_OK);
+    assert_int_equal(wh_net_predict(&net->shape, &predicted, NULL), WH_OK);
     assert_int_equal(net->arena.used_bytes, predicted.used_bytes);
     assert_int_equal(net->arena.used_bytes, net->arena.size_bytes);
     assert_true(net->arena.sealed);
