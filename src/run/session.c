@@ -175,7 +175,8 @@ static enum wh_status open_optimizer(struct wh_session *s) {
                                              .m = net->adam_m,
                                              .v = net->adam_v,
                                              .weights = net->weights,
-                                             .weight_dtype = net->shape.dtype};
+                                             .weight_dtype = net->shape.dtype,
+                                             .own = {0, s->params.buffer_elems}};
     return wh_adamw_new(&settings, &buffers, &s->adamw);
 }
 
