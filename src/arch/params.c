@@ -81,10 +81,10 @@ void wh_params_free(struct wh_params *p) {
     *p = (struct wh_params){0};
 }
 
-void wh_params_units(const struct wh_params *p, uint32_t L, size_t *border) {
+void wh_params_units(const struct wh_params *p, uint32_t layers, size_t *border) {
     border[0] = 0;
-    for (uint32_t l = 0; l <= L; l++) border[l + 1] = p->list[p->first_layer + l * p->per_layer].offset;
-    border[L + 2] = p->buffer_elems;
+    for (uint32_t l = 0; l <= layers; l++) border[l + 1] = p->list[p->first_layer + l * p->per_layer].offset;
+    border[layers + 2] = p->buffer_elems;
 }
 
 const struct wh_param *wh_params_find(const struct wh_params *p, enum wh_param_id id, int layer) {

@@ -55,9 +55,9 @@ struct wh_params {
 enum wh_status wh_params_new(const struct wh_model *m, struct wh_params *out);
 void wh_params_free(struct wh_params *p);
 
-/* Borders of the units of the flat line, border[L + 3]: [0, 1) what lies before the layers, [l + 1, l + 2) layer l, the last
+/* Borders of the units of the flat line, border[layers + 3]: [0, 1) what lies before the layers, [l + 1, l + 2) layer l, the last
  * one what lies behind them. */
-void wh_params_units(const struct wh_params *p, uint32_t L, size_t *border);
+void wh_params_units(const struct wh_params *p, uint32_t layers, size_t *border);
 
 /* layer is -1 for tensors outside the layers. NULL: this model has no such tensor. */
 const struct wh_param *wh_params_find(const struct wh_params *p, enum wh_param_id id, int layer);

@@ -67,19 +67,22 @@ void wh_init_range(const struct wh_params *params, const struct wh_model *model,
 }
 
 void wh_net_init_weights(struct wh_net *net, uint64_t seed) {
-    const struct wh_params *params = net->shape.params;
+    const size_t first = net->own.begin, elems = net->own.end - first;
     WH_ASSERT(net->master != NULL);
-    wh_init_range(params, net->shape.model, seed, 0, params->buffer_elems, net->master, net->shape.threads);
-    if (net->adam_m) memset(net->adam_m, 0, params->buffer_elems * sizeof(float));
-    if (net->adam_v) memset(net->adam_v, 0, params->buffer_elems * sizeof(float));
+    wh_init_range(net->shape.params, net->shape.model, seed, first, elems, net->master + (first - net->master_first),
+                  net->shape.threads);
+    if (net->adam_m) memset(net->adam_m, 0, elems * sizeof(float));
+    if (net->adam_v) memset(net->adam_v, 0, elems * sizeof(float));
     wh_net_refresh_weights(net);
 }
 
 void wh_net_refresh_weights(struct wh_net *net) {
     enum { CHUNK = 1 << 16 };
-    const size_t elems = net->shape.params->buffer_elems;
+    const size_t first = net->own.begin, elems = net->own.end - first;
     if (net->shape.dtype == WH_F32) return;
+    uint16_t *weights = (uint16_t *)net->weights + (first - net->weights_first);
+    const float *master = net->master + (first - net->master_first);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t at = 0; at < elems; at += CHUNK)
-        net->vec->narrow((uint16_t *)net->weights + at, net->master + at, elems - at < CHUNK ? elems - at : CHUNK);
+        net->vec->narrow(weights + at, master + at, elems - at < CHUNK ? elems - at : CHUNK);
 }

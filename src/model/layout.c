@@ -171,12 +171,6 @@ static void place_states(struct wh_net *net, struct wh_arena *a) {
     net->adam_v = take(a, WH_ROW_ADAM_V, own, sizeof(float));
 }
 
-static size_t norm_blocks(const struct wh_net_shape *s) {
-    size_t count = 0;
-    for (size_t i = 0; i < s->params->count; i++) count += wh_norm_blocks(&s->params->list[i], s->grain.tensor, NULL);
-    return count;
-}
-
 static void place_backward(struct wh_net *net, struct wh_arena *a) {
     const struct wh_model *m = net->shape.model;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
@@ -186,7 +180,7 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     net->dx = take(shared_arena(net, a), WH_ROW_BACKWARD, tokens * m->C, e);
     net->leaf_loss = take(shared_arena(net, a), WH_ROW_BATCH, leaves, sizeof(double));
     if (wh_net_ranks(&net->shape) > 1)
-        net->norm_partial = take(&net->shared, WH_ROW_BATCH, norm_blocks(&net->shape), sizeof(double));
+        net->norm_partial = take(&net->shared, WH_ROW_BATCH, wh_norm_block_count(net->shape.params, net->shape.grain.tensor), sizeof(double));
     net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, e);
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));

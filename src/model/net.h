@@ -173,10 +173,10 @@ enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena 
 enum wh_status wh_net_new(const struct wh_net_shape *shape, struct wh_net *out);
 void wh_net_free(struct wh_net *net);
 
-/* Initial weights, a function of (seed, parameter, element) alone: see init.c. Zeroes the moments. */
+/* Initial weights of the own range, a function of (seed, parameter, element) alone: see init.h. Zeroes the moments. */
 void wh_net_init_weights(struct wh_net *net, uint64_t seed);
 
-/* Rounds the fp32 master to the compute weights (nothing to do in fp32). */
+/* Rounds the own range of the fp32 master to the compute weights (nothing to do in fp32). */
 void wh_net_refresh_weights(struct wh_net *net);
 
 /* Forward, loss and backward of micro-batch `index` of this rank's part of the global batch; token losses go to

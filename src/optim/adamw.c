@@ -26,12 +26,6 @@ static bool owns_block(struct wh_range own, const struct wh_norm_block *b) {
     return inside;
 }
 
-size_t wh_adamw_block_count(const struct wh_params *params, uint32_t S) {
-    size_t count = 0;
-    for (size_t i = 0; i < params->count; i++) count += wh_norm_blocks(&params->list[i], S, NULL);
-    return count;
-}
-
 /* a->blocks has room for all of them; of each tensor's those that others own are dropped again. */
 static void fill_blocks(struct wh_adamw *a) {
     const struct wh_params *params = a->buffers.params;
@@ -61,7 +55,7 @@ enum wh_status wh_adamw_new(const struct wh_adamw_settings *settings, const stru
     struct wh_adamw a = {.settings = *settings, .buffers = *buffers};
     const struct wh_params *params = buffers->params;
     check_buffers(buffers);
-    a.block_count = wh_adamw_block_count(params, buffers->grain.tensor);
+    a.block_count = wh_norm_block_count(params, buffers->grain.tensor);
     for (size_t i = 0; i < params->count; i++) a.span_count += tensor_spans(&params->list[i], buffers->own, NULL);
     a.partial = buffers->partial ? buffers->partial : calloc(a.block_count, sizeof *a.partial);
     a.blocks = calloc(a.block_count, sizeof *a.blocks);

@@ -47,7 +47,7 @@ struct wh_adamw_buffers {
     enum wh_dtype weight_dtype; /* fp32: `weights` is `master` */
     struct wh_range own;        /* elements of the line that this rank updates; whole: {0, params->buffer_elems} */
     size_t grads_first, master_first, states_first, weights_first; /* states: m and v */
-    double *partial; /* [wh_adamw_block_count], where others can read it; NULL: allocated here */
+    double *partial; /* [wh_norm_block_count], where others can read it; NULL: allocated here */
 };
 
 /* A run of elements of one tensor. */
@@ -69,9 +69,6 @@ struct wh_adamw {
     size_t span_count;
     float *scratch; /* per thread, for bf16 gradients */
 };
-
-/* Blocks of the whole model. S: grain.tensor. */
-size_t wh_adamw_block_count(const struct wh_params *params, uint32_t S);
 
 /* No block may lie on both sides of an end of `own` (assert). Errors: NOMEM. */
 enum wh_status wh_adamw_new(const struct wh_adamw_settings *settings, const struct wh_adamw_buffers *buffers,

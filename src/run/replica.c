@@ -185,8 +185,10 @@ enum wh_status wh_replica_finish(struct wh_replica *r, const struct wh_net_batch
 
 enum wh_status wh_replica_norm(struct wh_replica *r, struct wh_adamw *adamw, double *norm) {
     wh_adamw_partials(adamw);
-    WH_TRY(start(r, r->norm));
-    WH_TRY(wait_for(r, r->norm));
+    if (r->plan.zero.shape.stage >= 1) {
+        WH_TRY(start(r, r->norm));
+        WH_TRY(wait_for(r, r->norm));
+    }
     *norm = wh_adamw_norm(adamw);
     return WH_OK;
 }

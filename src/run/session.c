@@ -176,7 +176,12 @@ static enum wh_status open_optimizer(struct wh_session *s) {
                                              .v = net->adam_v,
                                              .weights = net->weights,
                                              .weight_dtype = net->shape.dtype,
-                                             .own = {0, s->params.buffer_elems}};
+                                             .own = net->own,
+                                             .grads_first = net->grads_first,
+                                             .master_first = net->master_first,
+                                             .states_first = net->own.begin,
+                                             .weights_first = net->weights_first,
+                                             .partial = net->norm_partial};
     return wh_adamw_new(&settings, &buffers, &s->adamw);
 }
 

@@ -4,12 +4,6 @@
 
 #include "arch/norm_blocks.h"
 
-static size_t sums_of_blocks(const struct wh_net_shape *s) {
-    size_t count = 0;
-    for (size_t i = 0; i < s->params->count; i++) count += wh_norm_blocks(&s->params->list[i], s->grain.tensor, NULL);
-    return count;
-}
-
 static enum wh_status new_plan(struct wh_traffic *t, uint64_t bucket_bytes) {
     const struct wh_net_shape *s = &t->shape;
     const uint64_t elems = bucket_bytes / sizeof(float);
@@ -26,7 +20,7 @@ static enum wh_status new_plan(struct wh_traffic *t, uint64_t bucket_bytes) {
 }
 
 enum wh_status wh_traffic_new(const struct wh_net_shape *shape, uint64_t bucket_bytes, struct wh_traffic *out) {
-    struct wh_traffic t = {.shape = *shape, .norm_blocks = sums_of_blocks(shape)};
+    struct wh_traffic t = {.shape = *shape, .norm_blocks = wh_norm_block_count(shape->params, shape->grain.tensor)};
     WH_ASSERT(shape->data.ranks > 1);
     t.unit_border = calloc(shape->model->L + 3, sizeof *t.unit_border);
     if (!t.unit_border) return WH_FAIL(WH_NOMEM, "no memory for %u units", shape->model->L + 2);
@@ -152,7 +146,7 @@ void wh_traffic_step(struct wh_traffic *t) {
     const struct wh_comm_call embed = wh_traffic_embed(t), loss = wh_traffic_loss(t), norm = wh_traffic_norm(t);
     count(t, WH_TRAFFIC_EMBED, &embed);
     count(t, WH_TRAFFIC_LOSS, &loss);
-    count(t, WH_TRAFFIC_NORM, &norm);
+    if (t->zero.shape.stage >= 1) count(t, WH_TRAFFIC_NORM, &norm); /* else everybody has all gradients */
     wh_zero_updated(&t->zero);
 }
 

@@ -20,7 +20,7 @@ enum wh_traffic_row {
     WH_TRAFFIC_WEIGHTS, /* dp.weight.all_gather */
     WH_TRAFFIC_EMBED,   /* dp.embed.all_gather: gradients of the embedded tokens */
     WH_TRAFFIC_LOSS,    /* dp.loss.all_gather */
-    WH_TRAFFIC_NORM,    /* dp.norm.all_reduce */
+    WH_TRAFFIC_NORM,    /* dp.norm.all_reduce: partial sums of the gradient norm (stage 1 on) */
     WH_TRAFFIC_EVAL,    /* dp.eval.all_gather */
     WH_TRAFFIC_COUNT
 };

@@ -111,7 +111,7 @@ static enum wh_status write_memory(const struct run *r) {
     struct wh_arena predicted;
     struct wh_text text = {0};
     const struct wh_arena *measured = &r->session.net.arena;
-    WH_TRY(wh_net_predict(&r->session.net.shape, &predicted));
+    WH_TRY(wh_net_predict(&r->session.net.shape, &predicted, NULL));
     wh_text_add(&text, "{\"schema\": \"wanhe.memory/1\", \"rows\": [\n");
     for (int i = 0; i < WH_ROW_COUNT; i++)
         wh_text_add(&text, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu},\n",

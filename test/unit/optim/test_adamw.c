@@ -300,7 +300,7 @@ static void expect_parts_equal(struct bench *whole, uint32_t parts) {
     struct wh_adamw all, ranks[MOST];
     size_t border[MOST + 1];
     const uint32_t S = whole->buffers.grain.tensor;
-    const size_t blocks = wh_adamw_block_count(&whole->params, S);
+    const size_t blocks = wh_norm_block_count(&whole->params, S);
     double *partial = calloc((size_t)(parts + 1) * blocks, sizeof *partial), *sum = partial + parts * blocks;
     assert_int_equal(wh_owners(&whole->params, S, parts, border), WH_OK);
     for (uint32_t k = 0; k < parts; k++) {
