@@ -88,8 +88,8 @@ void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out);
 
 /* Takes `bytes` of this rank's arena, zeroed, 64-byte aligned, for the life of the job. All ranks take the same sizes in
  * the same order, so that a buffer lies at the same offset everywhere; then operations on it (or on parts of it) read and
- * write the other ranks' buffers directly. Other memory is fine for every operation but costs two copies. NOMEM when the
- * arena is used up. */
+ * write the other ranks' buffers directly. Buffers of whole vectors must lie at equal offsets; those of slices need not.
+ * Other memory is fine for every operation but costs two copies. NOMEM when the arena is used up. */
 enum wh_status wh_comm_buffer(struct wh_comm_job *job, size_t bytes, void **out);
 
 /* ---- groups ---- */
@@ -105,7 +105,8 @@ uint32_t wh_comm_size(const struct wh_comm *comm);
 
 /* ---- operations ---- */
 
-/*  c = count; slice = wh_coll_cut of it into as many parts as there are ranks (coll/plan.h): equal ones if that divides c
+/*  c = count; slice of a rank: what `border` says, or else wh_coll_cut of c into as many parts as there are ranks
+ *  (coll/plan.h): equal ones if that divides c
  *
  *                               in (elements)     out (elements)     in place when
  *  BARRIER                      -                 -
@@ -117,8 +118,8 @@ uint32_t wh_comm_size(const struct wh_comm *comm);
  *  ALL_TO_ALL                   c, n divides it   c                  never
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
- * In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
- * aligned to their elements. */
+ * ALL_REDUCE is in place on all ranks or on none; otherwise each rank decides for itself. in and out don't overlap if not in
+ * place. Pointers are aligned to their elements. The buffer of an empty slice may be NULL. */
 enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
                   WH_ALL_REDUCE,
                   WH_REDUCE_SCATTER,
@@ -143,8 +144,10 @@ struct wh_comm_call {
     enum wh_dtype dtype; /* reductions: F32, BF16, F64, I32, I64; what only moves: any */
     enum wh_redop redop;
     uint32_t root;   /* rank within the group: root, or the other side of SEND and RECV */
+    /* REDUCE_SCATTER, ALL_GATHER: [size + 1] elements at which the slices begin, 0 first, ascending, count last: rank r has
+     * [border[r], border[r + 1]), which may be empty. The same on all ranks. Work is shared out evenly whoever owns the
+     * slices. Read while a plan is made, which keeps a copy. NULL: wh_coll_cut. */
     const size_t *border;
-    const struct wh_comm_sum { const uint8_t *inputs, *merges; size_t stride; } *sum;
     const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */
 };
 

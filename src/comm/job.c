@@ -252,6 +252,7 @@ enum wh_status wh_comm_open(struct wh_comm_job *job, uint32_t id, const char *na
     }
     for (uint32_t i = 0; i < WH_PIECES; i++)
         c->staging[i] = job->segment[job->rank] + ((size_t)id * WH_PIECES + i) * WH_PIECE_BYTES;
+    c->once.border = c->once_border;
     job->opened |= 1u << id;
     job->comms = c;
     *out = c;
