@@ -195,7 +195,7 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     if (r.valid_labels == 0)
         return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label",
                        (unsigned long long)s->step + 1);
-    for (uint32_t i = 0; i < c->tokens.accumulation; i++)
+    for (uint32_t i = 0; i < c->tokens.global_batch / c->tokens.micro_batch; i++) /* each rank trains it all */
         wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step);
     r.loss = wh_net_finish(&s->net, &batch, step) / (double)r.valid_labels;
     uint64_t since = wh_clock_ns();
