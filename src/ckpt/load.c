@@ -224,29 +224,34 @@ enum wh_status wh_ckpt_read(const char *folder, struct wh_ckpt_info *out) {
 }
 
 /* Which save a part belongs to is asked before its hash, so that a mixed folder is called by its name (case B44). */
-static enum wh_status verify_part(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
-                                  const struct wh_ckpt_file *entry) {
+static enum wh_status check_save(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m) {
     const char *id = wh_safetensors_metadata(&f->header, "save_id"),
                *step = wh_safetensors_metadata(&f->header, "step");
-    if (!id || strcmp(id, m->save_id) != 0)
-        return WH_FAIL(WH_DAMAGED,
-                       "%s is of step %s (save %s), its manifest of step %llu (save %s): parts of two checkpoints",
-                       f->path, step ? step : "?", id ? id : "?", (unsigned long long)m->step, m->save_id);
-    if (XXH3_64bits(f->map.data, f->map.bytes) == entry->xxh3) return WH_OK;
-    const char *tensor = wh_ckpt_manifest_damaged_tensor(m, entry->name, f);
+    if (id && strcmp(id, m->save_id) == 0) return WH_OK;
+    return WH_FAIL(WH_DAMAGED,
+                   "%s is of step %s (save %s), its manifest of step %llu (save %s): parts of two checkpoints", f->path,
+                   step ? step : "?", id ? id : "?", (unsigned long long)m->step, m->save_id);
+}
+
+static enum wh_status damaged(const struct wh_safetensors_file *f, const char *tensor) {
     return WH_FAIL(WH_DAMAGED, "%s is damaged: the hash of %s%s is not the manifest's", f->path,
                    tensor ? "tensor " : "its header", tensor ? tensor : "");
 }
 
+static enum wh_status verify_file(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
+                                  const char *name) {
+    if (XXH3_64bits(f->map.data, f->map.bytes) == wh_ckpt_manifest_file(m, name)->xxh3) return WH_OK;
+    return damaged(f, wh_ckpt_manifest_damaged_tensor(m, name, f));
+}
+
 static enum wh_status open_part(const char *folder, const struct wh_ckpt_manifest *m, const char *name,
                                 struct wh_safetensors_file *out) {
-    const struct wh_ckpt_file *entry = wh_ckpt_manifest_file(m, name);
-    if (!entry) return WH_FAIL(WH_DAMAGED, "%s has no %s", folder, name);
+    if (!wh_ckpt_manifest_file(m, name)) return WH_FAIL(WH_DAMAGED, "%s has no %s", folder, name);
     char *path = wh_path_join(folder, name);
     enum wh_status status = as_damage(wh_safetensors_open(path, out));
     free(path);
     if (status != WH_OK) return status;
-    status = verify_part(out, m, entry);
+    status = check_save(out, m);
     if (status != WH_OK) wh_safetensors_close(out);
     return status;
 }
@@ -289,42 +294,80 @@ static enum wh_status check_table(const struct wh_safetensors_file *f, const str
     return wh_faults_status(&faults, WH_CONFIG);
 }
 
-static void copy_out(const struct wh_safetensors_file *f, const struct wh_params *p, float *values) {
+struct range {
+    size_t begin, end;
+};
+
+/* The elements of a tensor that a slab has, as a range of the flat line. */
+static struct range shared_range(const struct wh_param *q, const struct wh_ckpt_slab *s) {
+    const size_t q_end = q->offset + q->elems, s_end = s->first + s->elems;
+    struct range r = {q->offset > s->first ? q->offset : s->first, q_end < s_end ? q_end : s_end};
+    if (r.end < r.begin) r.end = r.begin;
+    return r;
+}
+
+static enum wh_status verify_tensors(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
+                                     const char *name, const struct wh_params *p, const struct wh_ckpt_slab *s) {
+    for (size_t i = 0; i < p->count; i++) {
+        const struct range r = shared_range(&p->list[i], s);
+        if (r.begin < r.end && !wh_ckpt_manifest_tensor_sound(m, name, f, p->list[i].name))
+            return damaged(f, p->list[i].name);
+    }
+    return WH_OK;
+}
+
+/* Of a part of the file only its tensors' hashes are asked: a header that gives them the model's shapes and data of the
+ * right hashes means what it did when it was written. */
+static enum wh_status check_part(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
+                                 const char *name, const struct wh_params *p, const struct wh_ckpt_slab *s) {
+    const bool whole = s->first == 0 && s->elems >= p->buffer_elems;
+    if (whole || check_table(f, p) != WH_OK) { /* not the model's: is it another one, or is the header damaged? */
+        WH_TRY(verify_file(f, m, name));
+        return check_table(f, p);
+    }
+    return verify_tensors(f, m, name, p, s);
+}
+
+static void copy_out(const struct wh_safetensors_file *f, const struct wh_params *p, const struct wh_ckpt_slab *s) {
     for (size_t i = 0; i < p->count; i++) {
         const struct wh_param *q = &p->list[i];
+        const struct range r = shared_range(q, s);
+        if (r.begin == r.end) continue;
+        float *to = s->data + (r.begin - s->first);
+        const size_t bytes = (r.end - r.begin) * sizeof *to, skipped = (r.begin - q->offset) * sizeof *to;
         if (f)
-            memcpy(values + q->offset, f->data + wh_safetensors_find(&f->header, q->name)->begin,
-                   q->elems * sizeof *values);
+            memcpy(to, f->data + wh_safetensors_find(&f->header, q->name)->begin + skipped, bytes);
         else
-            memset(values + q->offset, 0, q->elems * sizeof *values);
+            memset(to, 0, bytes);
     }
 }
 
 static const char *const part_names[3] = {"weights.safetensors", "adam_m.safetensors", "adam_v.safetensors"};
 
 static enum wh_status load_parts(const char *folder, const struct wh_ckpt_manifest *m, const struct wh_params *p,
-                                 float *const values[3]) {
+                                 const struct wh_ckpt_slab slabs[3]) {
     struct wh_safetensors_file files[3] = {0};
     enum wh_status status = WH_OK;
     bool zero[3] = {false};
     for (int i = 0; i < 3 && status == WH_OK; i++) {
         zero[i] = i > 0 && m->step == 0 && !wh_ckpt_manifest_file(m, part_names[i]); /* an imported model */
-        if (!values[i] || zero[i]) continue;
+        if (!slabs[i].data || zero[i]) continue;
         status = open_part(folder, m, part_names[i], &files[i]);
-        if (status == WH_OK) status = check_table(&files[i], p);
+        if (status == WH_OK) status = check_part(&files[i], m, part_names[i], p, &slabs[i]);
     }
     for (int i = 0; i < 3; i++) {
-        if (status == WH_OK && values[i]) copy_out(zero[i] ? NULL : &files[i], p, values[i]);
+        if (status == WH_OK && slabs[i].data) copy_out(zero[i] ? NULL : &files[i], p, &slabs[i]);
         if (files[i].path) wh_safetensors_close(&files[i]);
     }
     return status;
 }
 
-enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, float *weights, float *m, float *v) {
+enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, struct wh_ckpt_slab weights,
+                            struct wh_ckpt_slab m, struct wh_ckpt_slab v) {
     struct wh_ckpt_manifest manifest;
-    float *const values[3] = {weights, m, v};
+    const struct wh_ckpt_slab slabs[3] = {weights, m, v};
     WH_TRY(wh_ckpt_manifest_read(folder, &manifest));
-    enum wh_status status = load_parts(folder, &manifest, params, values);
+    enum wh_status status = load_parts(folder, &manifest, params, slabs);
     wh_ckpt_manifest_free(&manifest);
     return status;
 }
@@ -334,7 +377,9 @@ static enum wh_status verify_parts(const char *folder, const struct wh_ckpt_mani
     for (int i = 0; i < 3; i++) {
         if (i > 0 && !wh_ckpt_manifest_file(m, part_names[i])) continue;
         WH_TRY(open_part(folder, m, part_names[i], &f));
+        enum wh_status status = verify_file(&f, m, part_names[i]);
         wh_safetensors_close(&f);
+        WH_TRY(status);
     }
     return WH_OK;
 }

@@ -59,12 +59,13 @@ static void report(const struct args *a, const char *folder, const struct wh_ckp
 static enum wh_status export_folder(const struct args *a, const char *folder, enum wh_dtype dtype) {
     struct wh_ckpt_info info;
     struct wh_params params;
+    const struct wh_ckpt_slab none = {0};
     WH_TRY(wh_ckpt_read(folder, &info));
     WH_TRY(wh_params_new(&info.model, &params));
     float *weights = malloc(params.buffer_elems * sizeof *weights);
     enum wh_status status = WH_OK;
     if (!weights) status = WH_FAIL(WH_NOMEM, "no memory for %zu parameters", params.elems);
-    if (status == WH_OK) status = wh_ckpt_load(folder, &params, weights, NULL, NULL);
+    if (status == WH_OK) status = wh_ckpt_load(folder, &params, wh_ckpt_whole(weights, &params), none, none);
     if (status == WH_OK) status = wh_hf_export(a->to, &info.model, &params, weights, dtype, a->max_shard_bytes);
     if (status == WH_OK) report(a, folder, &info, dtype, &params);
     free(weights);

@@ -15,9 +15,9 @@ enum wh_status wh_weights_save(const struct wh_session *s, const char *run, stru
                   .data_position = s->samples,
                   .optimizer_step = s->step,
                   .seed = c->general.seed},
-        .weights = s->net.master,
-        .m = s->net.adam_m,
-        .v = s->net.adam_v,
+        .weights = wh_ckpt_whole(s->net.master, &s->params),
+        .m = wh_ckpt_whole(s->net.adam_m, &s->params),
+        .v = wh_ckpt_whole(s->net.adam_v, &s->params),
     };
     return wh_ckpt_save(run, &view, c->checkpoints.keep_last, remarks);
 }
@@ -49,7 +49,8 @@ enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
     struct wh_ckpt_info info;
     WH_TRY(wh_ckpt_read(folder, &info));
     WH_TRY(check_same_numbers(s->config, &info, folder));
-    WH_TRY(wh_ckpt_load(folder, &s->params, s->net.master, s->net.adam_m, s->net.adam_v));
+    WH_TRY(wh_ckpt_load(folder, &s->params, wh_ckpt_whole(s->net.master, &s->params),
+                        wh_ckpt_whole(s->net.adam_m, &s->params), wh_ckpt_whole(s->net.adam_v, &s->params)));
     wh_net_refresh_weights(&s->net);
     s->step = info.state.step;
     s->samples = info.state.samples;
@@ -60,14 +61,15 @@ enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
 enum wh_status wh_weights_load(struct wh_net *net, const char *folder) {
     const struct wh_params *params = net->shape.params;
     const size_t bytes = params->buffer_elems * sizeof(float);
+    const struct wh_ckpt_slab none = {0};
     void *temporary = NULL;
     if (net->master) {
-        WH_TRY(wh_ckpt_load(folder, params, net->master, NULL, NULL));
+        WH_TRY(wh_ckpt_load(folder, params, wh_ckpt_whole(net->master, params), none, none));
         wh_net_refresh_weights(net);
         return WH_OK;
     }
     WH_TRY(wh_memory_reserve(bytes, &temporary)); /* bf16 without a master: rounded once, then given back */
-    enum wh_status status = wh_ckpt_load(folder, params, temporary, NULL, NULL);
+    enum wh_status status = wh_ckpt_load(folder, params, wh_ckpt_whole(temporary, params), none, none);
     if (status == WH_OK) {
         net->master = temporary;
         wh_net_refresh_weights(net);
