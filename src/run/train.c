@@ -158,10 +158,9 @@ static enum wh_status write_times(const struct run *r) {
 
 static enum wh_status save(struct run *r) {
     struct wh_text remarks = {0};
-    enum wh_status status = WH_OK;
     if (r->saved_step == r->session.step) return WH_OK;
     at(r, r->session.step, "saving");
-    if (leads(r)) status = wh_weights_save(&r->session, r->options->out, &remarks);
+    enum wh_status status = wh_weights_save(&r->session, r->options->out, &remarks);
     say_remarks(r, &remarks);
     if (status != WH_OK) return wh_while(status, "saving step %llu", (unsigned long long)r->session.step);
     r->saved_step = r->session.step;

@@ -6,7 +6,7 @@
 #include "ckpt/checkpoint.h"
 #include "run/session.h"
 
-/* Saves where the session stands into `run`, keeping the newest checkpoints.keep_last. */
+/* Saves where the session stands into `run`, keeping the newest checkpoints.keep_last. All ranks of a team call it. */
 enum wh_status wh_weights_save(const struct wh_session *s, const char *run, struct wh_text *remarks);
 
 /* Sets the session to a checkpoint: weights, moments, step, data position. Errors: CONFIG if seed or grain differ from

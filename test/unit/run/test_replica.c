@@ -19,7 +19,7 @@
 
 enum { STEPS_MAX = 20, LINE_MAX = 48 << 10, SETS_MAX = 24, BATCH = 24 };
 
-static char folder[64], data_set[96], valid_set[96];
+static char folder[64], data_set[128], valid_set[128];
 
 static bool long_version(void) { return getenv("WH_TEST_LONG") != NULL; }
 static uint32_t steps(void) { return long_version() ? STEPS_MAX : 4; }
@@ -107,7 +107,7 @@ static void open_config(const struct model *model, const struct layout *layout, 
     for (const char *const *set = layout->sets; *set; set++) all[count++] = *set;
     wh_config_parse(text, sizeof text - 1, "test.yaml", all, count, c, &faults);
     wh_config_check(c, &faults);
-    if (wh_faults_status(&faults, WH_CONFIG) != WH_OK) fail_msg("%s", wh_error_last()->message);
+    if (wh_faults_status(&faults, WH_CONFIG) != WH_OK) fail_msg("%s", wh_error()->message);
 }
 
 /* Everything a rank owns goes into the outcome; rank 0 also what all know. */
@@ -157,7 +157,7 @@ static enum wh_status check_traffic(const struct wh_session *s, struct wh_comm_j
     for (uint32_t k = 0; k < WH_TRAFFIC_COUNT; k++)
         for (uint32_t i = 0; i < rows; i++) {
             if (strcmp(row[i].name, wh_traffic_row_name(&t, (enum wh_traffic_row)k)) != 0) continue;
-            seen++;
+            seen += row[i].calls > 0; /* a plan that is never started has a row, too */
             RANK_CHECK(row[i].calls == t.row[k].calls, "%s: %llu calls, predicted %llu", row[i].name,
                        (unsigned long long)row[i].calls, (unsigned long long)t.row[k].calls);
             RANK_CHECK(row[i].sent_bytes == t.row[k].sent_bytes, "%s: %llu bytes, predicted %llu", row[i].name,
@@ -202,7 +202,7 @@ static enum wh_status rank_body(struct wh_comm_job *job, uint32_t rank, const st
         if (status == WH_OK) status = check_memory(&s);
         wh_session_close(&s);
     }
-    wh_team_close(&team);
+    wh_comm_close(team.dp), wh_comm_close(team.all); /* the job is left by who called us */
     return status;
 }
 
