@@ -51,6 +51,7 @@ struct outcome {
 
 struct layout {
     uint32_t dp, zero, micro;
+    bool delays;         /* ranks wait at random before units and buckets */
     const char *sets[6]; /* more of the configuration, up to NULL; none may change a number */
 };
 
@@ -77,17 +78,17 @@ static const struct model models[] = {
 };
 
 static const struct layout short_list[] = {
-    {2, 0, 12, {"checks.replicas=1"}},
-    {2, 1, 4, {"optimizer.bucket_bytes=4096", "checks.replicas=2"}},
-    {2, 2, 12, {"optimizer.bucket_bytes=5000"}},
-    {2, 3, 12, {"optimizer.prefetch=0"}},
-    {2, 3, 1, {"optimizer.prefetch=2", "recompute=full"}},
-    {3, 0, 2, {"optimizer.bucket_bytes=10000"}},
-    {3, 2, 8, {"recompute=selective", "checks.replicas=1"}},
-    {4, 1, 6, {NULL}},
-    {4, 3, 3, {"recompute=full", "loss_block_tokens=7"}},
-    {6, 2, 4, {NULL}},
-    {12, 3, 2, {"threads=2"}},
+    {2, 0, 12, true, {"checks.replicas=1"}},
+    {2, 1, 4, false, {"optimizer.bucket_bytes=4096", "checks.replicas=2"}},
+    {2, 2, 12, true, {"optimizer.bucket_bytes=5000"}},
+    {2, 3, 12, false, {"optimizer.prefetch=0"}},
+    {2, 3, 1, true, {"optimizer.prefetch=2", "recompute=full"}},
+    {3, 0, 2, false, {"optimizer.bucket_bytes=10000"}},
+    {3, 2, 8, true, {"recompute=selective", "checks.replicas=1"}},
+    {4, 1, 6, false, {NULL}},
+    {4, 3, 3, true, {"recompute=full", "loss_block_tokens=7"}},
+    {6, 2, 4, false, {NULL}},
+    {12, 3, 2, false, {"threads=2"}},
 };
 
 static void open_config(const struct model *model, const struct layout *layout, struct wh_config *c) {
@@ -184,10 +185,44 @@ static enum wh_status check_memory(const struct wh_session *s) {
 
 struct work {
     const struct wh_config *config;
+    bool delays;
 };
 
+/* ---- delays: the replica's hooks, each after a wait that differs by rank and call ---- */
+
+static struct wh_net_hooks inner;
+static struct wh_rng delay_stream;
+static uint64_t delay_count;
+
+static void delay(void) {
+    const uint32_t r = wh_rng_u32(&delay_stream, delay_count++);
+    if (r % 3 == 0) usleep(r / 3 % 2000);
+}
+
+static enum wh_status slow_need(void *context, bool train_pass, uint32_t read) {
+    delay();
+    return inner.need(context, train_pass, read);
+}
+
+static enum wh_status slow_room(void *context, uint32_t unit) {
+    delay();
+    return inner.room(context, unit);
+}
+
+static enum wh_status slow_done(void *context, uint32_t unit) {
+    delay();
+    return inner.done(context, unit);
+}
+
+static void slow_down(struct wh_session *s) {
+    inner = s->net.hooks;
+    delay_stream = wh_rng_stream(7, WH_RNG_TEST, 0, s->net.shape.data.rank);
+    s->net.hooks = (struct wh_net_hooks){inner.context, slow_need, slow_room, slow_done};
+}
+
 static enum wh_status rank_body(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
-    const struct wh_config *c = ((const struct work *)t->context)->config;
+    const struct work *work = t->context;
+    const struct wh_config *c = work->config;
     struct wh_launch_rank self = {.rank = rank, .world = c->parallelism.dp, .job = job};
     struct wh_mesh mesh;
     struct wh_faults faults = {0};
@@ -197,6 +232,7 @@ static enum wh_status rank_body(struct wh_comm_job *job, uint32_t rank, const st
     WH_TRY(wh_team_open(&self, &mesh, &team));
     enum wh_status status = wh_session_open(c, &team, &s);
     if (status == WH_OK) {
+        if (work->delays) slow_down(&s);
         status = train(&s, t->shared);
         if (status == WH_OK) status = check_traffic(&s, job);
         if (status == WH_OK) status = check_memory(&s);
@@ -206,8 +242,8 @@ static enum wh_status rank_body(struct wh_comm_job *job, uint32_t rank, const st
     return status;
 }
 
-static void run_ranks(const struct wh_config *c, struct outcome *out) {
-    const struct work work = {c};
+static void run_ranks(const struct wh_config *c, bool delays, struct outcome *out) {
+    const struct work work = {c, delays};
     size_t private_bytes, arena_bytes;
     assert_int_equal(wh_session_predict(c, 0, &private_bytes, &arena_bytes), WH_OK);
     struct test_ranks t = {.config = {.ranks = c->parallelism.dp, .arena_bytes = arena_bytes, .deadline_ns = 30000000000},
@@ -236,8 +272,9 @@ static struct outcome one, other;
 static void compare(const struct model *model, const struct layout *layout) {
     struct wh_config c;
     open_config(model, layout, &c);
-    run_ranks(&c, &other);
-    print_message("%s: dp %u, ZeRO %u, micro-batch %u\n", model->name, layout->dp, layout->zero, layout->micro);
+    print_message("%s: dp %u, ZeRO %u, micro-batch %u%s\n", model->name, layout->dp, layout->zero, layout->micro,
+                  layout->delays ? ", with delays" : "");
+    run_ranks(&c, layout->delays, &other);
     for (uint32_t i = 0; i < steps(); i++)
         if (one.loss[i] != other.loss[i] || one.norm[i] != other.norm[i])
             fail_msg("step %u: loss %.17g, norm %.17g; one rank: %.17g, %.17g", i + 1, other.loss[i], other.norm[i],
@@ -250,7 +287,7 @@ static void compare(const struct model *model, const struct layout *layout) {
 }
 
 static void run_one(const struct model *model) {
-    const struct layout layout = {1, 0, 8, {NULL}};
+    const struct layout layout = {1, 0, 8, false, {NULL}};
     struct wh_config c;
     open_config(model, &layout, &c);
     assert_true(sizeof one <= TEST_RANKS_SHARED_BYTES);
@@ -267,10 +304,11 @@ static void all_combinations(const struct model *model) {
     for (size_t d = 0; d < sizeof dps / sizeof *dps; d++)
         for (uint32_t zero = 0; zero <= 3; zero++)
             for (uint32_t micro = 1; micro <= BATCH / dps[d]; micro++) {
-                if (BATCH % (dps[d] * micro) || one.elems == 0) continue;
+                if (BATCH % (dps[d] * micro)) continue;
                 for (int b = 0; b < 2; b++, turn++) {
-                    const struct layout l = {dps[d], zero, micro, {buckets[b], recompute[turn % 3], "checks.replicas=5"}};
-                    if (BATCH / dps[d] * dps[d] == BATCH) compare(model, &l);
+                    const struct layout l = {
+                        dps[d], zero, micro, turn % 8 == 0, {buckets[b], recompute[turn % 3], "checks.replicas=5"}};
+                    compare(model, &l);
                 }
             }
 }
