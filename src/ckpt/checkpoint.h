@@ -116,4 +116,8 @@ enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, 
 /* Reads everything and checks every hash. */
 enum wh_status wh_ckpt_verify(const char *folder);
 
+/* After `folder`, one of a run, turned out damaged: adds to the error record which older one the run could go on from. That
+ * one is verified, which reads it in full. */
+void wh_ckpt_advise(const char *folder);
+
 #endif

@@ -56,7 +56,7 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
     return wh_faults_status(&faults, WH_CONFIG);
 }
 
-enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
+static enum wh_status resume(struct wh_session *s, const char *folder) {
     struct wh_ckpt_info info;
     WH_TRY(wh_ckpt_read(folder, &info));
     WH_TRY(check_same_numbers(s->config, &info, folder));
@@ -68,6 +68,12 @@ enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
     s->samples = info.state.samples;
     s->tokens = info.state.tokens;
     return WH_OK;
+}
+
+enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
+    enum wh_status status = resume(s, folder);
+    if (status == WH_DAMAGED) wh_ckpt_advise(folder);
+    return status;
 }
 
 enum wh_status wh_weights_load(struct wh_net *net, const char *folder) {

@@ -10,7 +10,7 @@
 enum wh_status wh_weights_save(const struct wh_session *s, const char *run, struct wh_text *remarks);
 
 /* Sets the session to a checkpoint: weights, moments, step, data position. Errors: CONFIG if seed or grain differ from
- * the configuration's (they would change the numbers), DAMAGED. */
+ * the configuration's (they would change the numbers), DAMAGED, naming an older one that is whole. */
 enum wh_status wh_weights_resume(struct wh_session *s, const char *folder);
 
 /* Weights alone, into a net with or without master weights. Errors: as wh_ckpt_load, NOMEM. */

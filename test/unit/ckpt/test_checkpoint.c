@@ -307,6 +307,27 @@ static void the_damaged_tensor_is_named(void **state) {
     expect(load_step(2), WH_DAMAGED, "adam_m.safetensors is damaged: the hash of tensor final.norm.gain");
 }
 
+static void the_newest_sound_one_is_named(void **state) {
+    (void)state;
+    save(1, 0), save(2, 0), save(3, 0), save(4, 0);
+    char newest[200], *older = at("step-00000003/adam_v.safetensors");
+    snprintf(newest, sizeof newest, "%s", at("step-00000004"));
+    int fd = open(older, O_RDWR);
+    assert_int_equal(pwrite(fd, "\x55", 1, lseek(fd, 0, SEEK_END) - 1), 1);
+    close(fd);
+    assert_int_equal(WH_FAIL(WH_DAMAGED, "what is wrong with it"), WH_DAMAGED);
+    wh_ckpt_advise(newest);
+    expect(wh_error()->code, WH_DAMAGED, "what is wrong with it\n");
+    expect(WH_DAMAGED, WH_DAMAGED, "checkpoints/step-00000002 is whole: move ");
+    expect(WH_DAMAGED, WH_DAMAGED, "checkpoints/step-00000004 away");
+    assert_int_equal(WH_FAIL(WH_DAMAGED, "what is wrong with it"), WH_DAMAGED);
+    wh_ckpt_advise(at("step-00000001"));
+    expect(WH_DAMAGED, WH_DAMAGED, "no older checkpoint in ");
+    assert_int_equal(WH_FAIL(WH_DAMAGED, "what is wrong with it"), WH_DAMAGED);
+    wh_ckpt_advise("/a/checkpoint/elsewhere");
+    assert_string_equal(wh_error()->message, "what is wrong with it");
+}
+
 /* Case B44 */
 static void mixed_parts_are_found(void **state) {
     (void)state;
@@ -482,6 +503,7 @@ int main(void) {
         T(all_damaged_says_why),
         T(every_cut_and_every_flipped_byte_is_found),
         T(the_damaged_tensor_is_named),
+        T(the_newest_sound_one_is_named),
         T(mixed_parts_are_found),
         T(keep_last),
         T(never_without_a_complete_one),
