@@ -84,6 +84,7 @@ build/packages-checked:
 # test_*_noalloc.c counts the calls of malloc and its kin (test/support/alloc_count.h).
 WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free
 %_noalloc: LDFLAGS += $(WRAPPED:%=-Wl,--wrap=%)
+%/comm/test_wake: LDFLAGS += -Wl,--wrap=wh_futex_wait -Wl,--wrap=wh_clock_ns
 
 $(BUILD)/test/unit/%: $(BUILD)/test/unit/%.o $(BUILD)/libtest.a $(BUILD)/libwanhe.a
 	$(CC) $(CFLAGS) $(INSTRUMENT) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
