@@ -80,6 +80,9 @@ enum wh_status wh_comm_job_status(struct wh_comm_job *job);
 
 uint32_t wh_comm_job_ranks(const struct wh_comm_job *job);
 
+/* Shared memory of a job of `ranks` besides arenas, a rank's share of it: flags, staging space, message rings. */
+size_t wh_comm_job_own_bytes(uint32_t ranks);
+
 /* Appends one line per rank: its last operation in each group, finished or not, how long ago it last called, state of its
  * process. Launcher and ranks; for stall reports and the page. */
 void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out);

@@ -14,6 +14,7 @@
 #include "os/probe.h"
 #include "os/signal.h"
 #include "run/metrics.h"
+#include "run/record.h"
 #include "run/team.h"
 #include "run/train_int.h"
 #include "run/weights.h"
@@ -115,44 +116,6 @@ static enum wh_status write_tokenizer(const struct run *r) {
     enum wh_status status = wh_tokenizer_write(tokenizer, copy);
     free(copy);
     wh_tokenizer_close(tokenizer);
-    return status;
-}
-
-/* The memory ledger: what the layout predicted and what the run took, row by row. */
-static enum wh_status write_memory(const struct run *r) {
-    struct wh_arena predicted;
-    struct wh_text text = {0};
-    const struct wh_arena *measured = &r->session.net.arena;
-    WH_TRY(wh_net_predict(&r->session.net.shape, &predicted, NULL));
-    wh_text_add(&text, "{\"schema\": \"wanhe.memory/1\", \"rows\": [\n");
-    for (int i = 0; i < WH_ROW_COUNT; i++)
-        wh_text_add(&text, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu},\n",
-                    wh_row_name((enum wh_row)i), predicted.row_bytes[i], measured->row_bytes[i]);
-    wh_text_add(&text, "  {\"row\": \"memory.total\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}],\n",
-                predicted.used_bytes, measured->used_bytes);
-    wh_text_add(&text, " \"peak_resident_bytes\": %zu}\n", wh_memory_peak_bytes());
-    enum wh_status status = write_in(r, "memory.json", &text);
-    wh_text_fini(&text);
-    return status;
-}
-
-/* Milliseconds per step by ledger row, the first step left out. */
-static enum wh_status write_times(const struct run *r) {
-    const struct wh_train_summary *s = &r->summary;
-    struct wh_text text = {0};
-    double rest = s->timed_seconds * 1e3;
-    if (s->timed_steps == 0) return WH_OK;
-    wh_text_add(&text, "{\"schema\": \"wanhe.times/1\", \"steps\": %llu, \"step_ms\": %.3f, \"rows\": [\n",
-                (unsigned long long)s->timed_steps, s->timed_seconds * 1e3 / (double)s->timed_steps);
-    for (int i = 0; i < WH_TIME_COUNT; i++) {
-        const double ms = (double)s->times.ns[i] * 1e-6;
-        rest -= ms;
-        wh_text_add(&text, "  {\"row\": \"%s\", \"ms\": %.3f},\n", wh_time_name((enum wh_time)i),
-                    ms / (double)s->timed_steps);
-    }
-    wh_text_add(&text, "  {\"row\": \"time.rest\", \"ms\": %.3f}]}\n", rest / (double)s->timed_steps);
-    enum wh_status status = write_in(r, "times.json", &text);
-    wh_text_fini(&text);
     return status;
 }
 
@@ -300,7 +263,7 @@ static enum wh_status loop(struct run *r) {
         const uint64_t step = r->session.step;
         const bool last = step == c->tokens.train_steps;
         uint32_t stop;
-        if (r->session.valid && (every(step, c->tokens.val_check_interval) || last)) WH_TRY(validate(r));
+        if (r->session.valid && wh_session_validates(c, step)) WH_TRY(validate(r));
         if (every(step, c->checkpoints.interval) || (last && c->checkpoints.save_final_state)) WH_TRY(save(r));
         WH_TRY(agree_to_stop(r, &stop));
         if (stop && !last) {
@@ -408,9 +371,7 @@ static enum wh_status run_steps(struct run *r, struct wh_train_summary *out) {
     if (status != WH_OK && status != WH_RETRY) return status;
     WH_TRY(finish(r));
     *out = r->summary;
-    if (status == WH_RETRY || !leads(r)) return status;
-    WH_TRY(write_memory(r));
-    return write_times(r);
+    return status == WH_RETRY ? status : wh_record_write(&r->session, &r->summary, r->options->out);
 }
 
 /* --- alone, or one of several --- */
