@@ -198,7 +198,9 @@ static void take_end(struct launch *l, uint32_t rank, int wait_status) {
     s->wait_status = wait_status;
     s->ended_ns = wh_clock_ns();
     if (is_failure(wait_status) && !stopped_as_asked(l, wait_status)) begin_to_fail(l);
-    if (l->options->job) wh_comm_job_ended(l->options->job, rank, wait_status);
+    /* Who stopped in order has done its part of everything: like an exit with 0 that ends nobody else. */
+    const bool in_order = wh_process_end(wait_status).exit_code == EXIT_RETRY;
+    if (l->options->job) wh_comm_job_ended(l->options->job, rank, in_order ? 0 : wait_status);
 }
 
 static void kill_all(struct launch *l) {
