@@ -231,8 +231,9 @@ static void look_for_life(struct launch *l, uint32_t rank, uint64_t now) {
     const uint64_t beat = atomic_load_explicit(&l->page->slot[rank].beat_ns, memory_order_acquire);
     uint64_t processor_ns;
     const char state = wh_process_state(wh_child_pid(l->children, rank), &processor_ns);
+    const bool ready = state == 'R'; /* if others have the processors */
     s->stopped = state == 'T' || state == 't';
-    if (s->alive_ns && beat == s->beat_ns && processor_ns < s->processor_ns + LIFE_NS) return;
+    if (s->alive_ns && !ready && beat == s->beat_ns && processor_ns < s->processor_ns + LIFE_NS) return;
     s->alive_ns = now, s->beat_ns = beat, s->processor_ns = processor_ns;
 }
 

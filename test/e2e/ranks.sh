@@ -140,12 +140,12 @@ shm_before=$(ls /dev/shm | grep -vc '^tmp\.')
     # a rank is stopped
     count=2
     for victim in 0 1; do
-        launch stall-$victim $two "$@" --patience 1
+        launch stall-$victim $two "$@" --patience 2
         await_step stall-$victim 13
         kill -STOP "$(rank $victim)"
         ended stall-$victim 5 "rank $victim stalls"
         says "rank $victim (step "
-        says "gave no sign of life for 1 s: its process is stopped"
+        says "gave no sign of life for 2 s: its process is stopped"
         one_message "rank $victim stalls"
         grep -q "rank $victim: joined, process $(rank $victim) (T), seen .* of group" "$tmp/stall-$victim/ranks/0.log"
         report $? "what the ranks were doing is in rank 0's log"
