@@ -12,6 +12,7 @@
 #include "os/file.h"
 #include "os/memory.h"
 #include "os/probe.h"
+#include "os/process.h"
 #include "os/signal.h"
 #include "run/metrics.h"
 #include "run/record.h"
@@ -49,7 +50,8 @@ static void emit(struct run *r, void (*to)(void *, const char *), const char *te
     if (leads(r)) /* a convenience: a full disk shows elsewhere */
         (void)wh_file_append(r->log, line.data, line.bytes);
     wh_text_fini(&line);
-    if (to) to(r->options->context, text);
+    if (r->team) wh_child_say(text); /* to the launcher, which logs it and shows what the user should see */
+    if (!r->team && to) to(r->options->context, text);
 }
 
 __attribute__((format(printf, 2, 3))) static void say(struct run *r, const char *format, ...) {
