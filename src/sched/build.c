@@ -22,6 +22,7 @@ void wh_sched_append(struct wh_sched_builder *b, const struct wh_sched_instr *i)
 static void append_op(struct wh_sched_builder *b, enum wh_sched_op op, uint32_t chunk, uint32_t micro_batch) {
     struct wh_sched_instr i = {(uint16_t)op, (uint16_t)chunk, micro_batch, b->rank, WH_SCHED_NO_SLOT, WH_SCHED_NO_SLOT};
     i.peer = wh_sched_peer(&b->shape, b->rank, op, chunk);
+    i.line = b->line;
     wh_sched_append(b, &i);
 }
 
@@ -120,6 +121,7 @@ static void receive(struct connector *c, const struct delivery *want) {
 static void connect_instr(struct connector *c, const struct wh_sched_instr *i) {
     const struct wh_sched_shape *s = &c->b.shape;
     struct delivery need, made;
+    c->b.line = i->line;
     if (need_of(s, c->b.rank, i, &need)) {
         int kind = need.receive == WH_SCHED_RECV_GRAD;
         if (need.from != c->b.rank)

@@ -11,6 +11,7 @@ extern const struct wh_sched_generator wh_sched_gpipe, wh_sched_1f1b, wh_sched_i
 struct wh_sched_builder {
     struct wh_sched_shape shape;
     uint32_t rank;
+    uint32_t line; /* of what is added, in the user's file; 0: generated */
     struct wh_sched_program program;
     bool no_memory;
 };

@@ -100,29 +100,40 @@ static bool is_real(struct checker *c, const struct wh_sched_instr *i) {
     return false;
 }
 
-/* The order of forward, input part and weight part; sets what is done. */
-static void check_order(struct checker *c, const struct wh_sched_instr *i, uint8_t *done) {
+/* The backward takes the lowest micro-batch that it hasn't had. True if this is it. */
+static bool check_turn(struct checker *c, const struct wh_sched_instr *i, uint8_t part, uint32_t *next, bool told) {
+    const uint8_t *done = &c->done[(size_t)i->chunk * c->s->micro_batches];
+    bool right = next[i->chunk] == i->micro_batch;
+    char name[48];
+    if (!right && !told)
+        fault(c, c->rank, i, "%s is out of order: the backward of micro-batch %" PRIu32 " comes next",
+              block_name(c->s, i->chunk, i->micro_batch, name), next[i->chunk]);
+    while (next[i->chunk] < c->s->micro_batches && (done[next[i->chunk]] & part)) next[i->chunk]++;
+    return right;
+}
+
+/* Forward, input part and weight part, once each and in this order; sets what is done. False: it can't be done now. */
+static bool check_order(struct checker *c, const struct wh_sched_instr *i, uint8_t *done) {
     static const uint8_t parts[] = {[WH_SCHED_FORWARD] = FORWARD_DONE,
                                     [WH_SCHED_BACKWARD] = INPUT_DONE | WEIGHT_DONE,
                                     [WH_SCHED_BACKWARD_INPUT] = INPUT_DONE,
                                     [WH_SCHED_BACKWARD_WEIGHT] = WEIGHT_DONE};
-    uint8_t now = parts[i->op];
+    uint8_t now = parts[i->op], had = *done;
     bool input = now & INPUT_DONE, weight = now & WEIGHT_DONE;
+    size_t before = c->fault_count;
     char name[48];
     block_name(c->s, i->chunk, i->micro_batch, name);
-    if (*done & now)
-        fault(c, c->rank, i, "%s has had its %s already", name, now == FORWARD_DONE ? "forward" : "backward");
-    else if (input && !(*done & FORWARD_DONE))
-        fault(c, c->rank, i, "%s hasn't gone forward yet", name);
-    else if (weight && !input && !(*done & INPUT_DONE))
-        fault(c, c->rank, i, "the input part of %s hasn't been done yet", name);
-    else if ((input && c->next_input[i->chunk] != i->micro_batch) ||
-             (weight && c->next_weight[i->chunk] != i->micro_batch))
-        fault(c, c->rank, i, "%s is out of order: the backward of micro-batch %" PRIu32 " comes next", name,
-              input && c->next_input[i->chunk] != i->micro_batch ? c->next_input[i->chunk] : c->next_weight[i->chunk]);
     *done |= now;
-    if (input) c->next_input[i->chunk] = i->micro_batch + 1;
-    if (weight) c->next_weight[i->chunk] = i->micro_batch + 1;
+    if (had & now)
+        fault(c, c->rank, i, "%s has had its %s already", name, now == FORWARD_DONE ? "forward" : "backward");
+    else if (input && !(had & FORWARD_DONE))
+        fault(c, c->rank, i, "%s hasn't gone forward yet", name);
+    else if (weight && !input && !(had & INPUT_DONE))
+        fault(c, c->rank, i, "the input part of %s hasn't been done yet", name);
+    if (c->fault_count > before) return false;
+    bool told = input && !check_turn(c, i, INPUT_DONE, c->next_input, false);
+    if (weight) check_turn(c, i, WEIGHT_DONE, c->next_weight, told);
+    return true;
 }
 
 struct pool {
@@ -175,9 +186,8 @@ static void check_instr(struct checker *c, const struct wh_sched_instr *i) {
     struct wh_sched_effects e = wh_sched_effects(c->s, c->rank, i);
     struct pool act = {"activation", &c->act[key], c->act_taken, p->act_slots};
     struct pool grad = {"gradient", &c->grad[key], c->grad_taken, p->grad_slots};
-    size_t before = c->fault_count;
-    if (wh_sched_computes((enum wh_sched_op)i->op)) check_order(c, i, &c->done[key]);
-    if (c->fault_count > before) return; /* its slots would be wrong for the same reason */
+    /* Otherwise its slots are wrong for the same reason. */
+    if (wh_sched_computes((enum wh_sched_op)i->op) && !check_order(c, i, &c->done[key])) return;
     check_slot(c, i, &act, e.act, i->act);
     check_slot(c, i, &grad, e.grad, i->grad);
     check_output(c, i, e.act_out, &c->act_out, "output");
@@ -189,6 +199,7 @@ static void check_ends(struct checker *c) {
     for (uint32_t chunk = 0; chunk < c->s->chunks; chunk++)
         for (uint32_t i = 0; i < c->s->micro_batches; i++) {
             size_t key = (size_t)chunk * c->s->micro_batches + i;
+            if (c->fault_count > FAULTS_MAX) return;
             uint8_t done = c->done[key];
             bool leaks = c->act[key].life == HELD || c->grad[key].life == HELD;
             const char *missing = !(done & FORWARD_DONE) ? "forward"

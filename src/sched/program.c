@@ -55,6 +55,7 @@ void wh_sched_label(const struct wh_sched_shape *s, const struct wh_sched_instr 
     const struct wh_sched_op_row *row = &wh_sched_ops[i->op];
     wh_text_add(out, "%s%" PRIu32, row->mark, i->micro_batch);
     if (s->chunks > 1) wh_text_add(out, "%c", 'a' + i->chunk);
+    if (i->peer == UINT32_MAX) return; /* at an end of the pipeline */
     if (row->message == WH_SCHED_SENDS) wh_text_add(out, ">%" PRIu32, i->peer);
     if (row->message == WH_SCHED_RECEIVES) wh_text_add(out, "<%" PRIu32, i->peer);
 }
