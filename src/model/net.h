@@ -158,8 +158,7 @@ struct wh_net {
     double *norm_partial;      /* [blocks of the gradient norm] room to gather them in; NULL if alone */
 
     struct wh_net_slot *slot; /* [act_slots] */
-    void **grad;              /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in; chunks with
-                                 the embeddings work in dx itself */
+    void **grad;              /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in */
     void *act_out[WH_NET_OUTPUTS], *grad_out[WH_NET_OUTPUTS]; /* [n, C] for other stages, taken in turn */
     uint32_t fresh_slot, fresh_layer; /* whose activations the layers' common buffers hold, as its forward pass left them */
     uint32_t read;                    /* of the units in the step or evaluation so far */
@@ -221,13 +220,16 @@ enum wh_status wh_net_chunk_forward(struct wh_net *net, uint32_t c, const struct
 enum wh_status wh_net_chunk_backward(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro, uint32_t slot,
                                      void *dx);
 
-/* Where chunk `c` has the gradient of micro-batch `index`: its rows of net->dx, or gradient slot `slot`. */
+/* Where chunk `c` has the gradient of micro-batch `index`: gradient slot `slot`, or, if the chunk is the whole model, its rows
+ * of net->dx. */
 void *wh_net_grad_rows(const struct wh_net *net, uint32_t c, uint32_t index, uint32_t slot);
+/* `dx` is that of the embedded tokens of micro-batch `index`: it goes to its rows of net->dx, unless it is there. */
+void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx);
 
 /* A new step or evaluation: units are read from the first on. */
 static inline void wh_net_restart(struct wh_net *net) { net->read = 0; }
 
-/* The units that a pass over a chunk reads, in order (at most L + 3 are written); returns how many. */
+/* The units that a pass over a chunk reads, in order (at most L + 3 are written; NULL: only counts); returns how many. */
 enum wh_net_pass { WH_NET_FORWARD, WH_NET_BACKWARD, WH_NET_EVALUATE };
 uint32_t wh_net_chunk_reads(const struct wh_net_shape *s, const struct wh_net_chunk *c, enum wh_net_pass pass,
                             uint32_t *units);
@@ -236,8 +238,8 @@ uint32_t wh_net_chunk_reads(const struct wh_net_shape *s, const struct wh_net_ch
 enum wh_status wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
                             uint32_t step);
 
-/* What is left after the last micro-batch, in three parts between which a data-parallel job gathers the others' dx and
- * leaf_loss. First the losses of this rank's leaves; then, with all of net->dx, the gradients (embedding, rounding to
+/* What is left after the last micro-batch, in three parts between which a job of several ranks gathers the others' dx and
+ * adds up leaf_loss. First the losses of this rank's leaves (0 for others'); then, with all of net->dx, the gradients (embedding, rounding to
  * bf16); then the sum of the token losses in the contract's order. */
 void wh_net_finish_leaves(struct wh_net *net);
 void wh_net_finish_gradients(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);

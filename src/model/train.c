@@ -44,18 +44,23 @@ static enum wh_status done(struct wh_net *net, uint32_t unit, bool last) {
     return net->hooks.done && last ? net->hooks.done(net->hooks.context, unit) : WH_OK;
 }
 
+static void add_read(uint32_t *units, uint32_t *count, uint32_t unit) {
+    if (units) units[*count] = unit;
+    ++*count;
+}
+
 uint32_t wh_net_chunk_reads(const struct wh_net_shape *s, const struct wh_net_chunk *c, enum wh_net_pass pass,
                             uint32_t *units) {
     uint32_t n = 0;
     if (pass != WH_NET_BACKWARD) {
-        if (c->embed) units[n++] = 0;
-        for (uint32_t l = c->first; l < c->end; l++) units[n++] = l + 1;
+        if (c->embed) add_read(units, &n, 0);
+        for (uint32_t l = c->first; l < c->end; l++) add_read(units, &n, l + 1);
     }
     if (pass != WH_NET_FORWARD && c->head) {
-        if (s->model->tied) units[n++] = 0;
-        units[n++] = s->model->L + 1;
+        if (s->model->tied) add_read(units, &n, 0);
+        add_read(units, &n, s->model->L + 1);
     }
-    for (uint32_t l = c->end; pass == WH_NET_BACKWARD && l-- > c->first;) units[n++] = l + 1;
+    for (uint32_t l = c->end; pass == WH_NET_BACKWARD && l-- > c->first;) add_read(units, &n, l + 1);
     return n;
 }
 
@@ -127,10 +132,20 @@ enum wh_status wh_net_chunk_backward(struct wh_net *net, uint32_t c, const struc
     return WH_OK;
 }
 
-void *wh_net_grad_rows(const struct wh_net *net, uint32_t c, uint32_t index, uint32_t slot) {
+static void *embedded_rows(const struct wh_net *net, uint32_t index) {
     const struct wh_net_shape *s = &net->shape;
-    if (!wh_net_chunk(net, c)->embed) return net->grad[slot];
     return row_of(net, net->dx, ((size_t)wh_net_first_sequence(s) + (size_t)index * s->micro_batch) * s->T);
+}
+
+void *wh_net_grad_rows(const struct wh_net *net, uint32_t c, uint32_t index, uint32_t slot) {
+    const struct wh_net_chunk *chunk = wh_net_chunk(net, c);
+    return chunk->embed && chunk->head ? embedded_rows(net, index) : net->grad[slot];
+}
+
+void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx) {
+    const struct wh_net_shape *s = &net->shape;
+    void *rows = embedded_rows(net, index);
+    if (rows != dx) memcpy(rows, dx, (size_t)s->micro_batch * s->T * s->model->C * wh_dtype_bytes(s->dtype));
 }
 
 enum wh_status wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
@@ -156,7 +171,8 @@ static uint32_t loss_chunks(const struct wh_net *net) { return net->shape.grain.
 void wh_net_finish_leaves(struct wh_net *net) {
     const uint32_t chunks = loss_chunks(net), own = net->shape.grain.data / wh_net_ranks(&net->shape) * chunks;
     const uint32_t first = net->shape.data.rank * own;
-    for (uint32_t leaf = first; leaf < first + own; leaf++) net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
+    memset(net->leaf_loss, 0, (size_t)net->shape.grain.data * chunks * sizeof *net->leaf_loss);
+    for (uint32_t leaf = first; net->logits && leaf < first + own; leaf++) net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
 }
 
 void wh_net_finish_gradients(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {

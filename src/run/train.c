@@ -294,7 +294,7 @@ static void describe(struct run *r) {
     struct wh_text ranks = {0};
     add_ranks(r, &ranks);
     say(r, "%s, %zu parameters, %s; batch %u x %u tokens in %u micro-batch%s of %u%s; %s, %s kernels",
-        wh_family_name(c->arch.family), r->session.params.elems, wh_dtype_name(net->shape.dtype),
+        wh_family_name(c->arch.family), r->session.stage.whole.elems, wh_dtype_name(net->shape.dtype),
         c->tokens.global_batch, c->tokens.sequence_length, c->tokens.accumulation,
         c->tokens.accumulation == 1 ? "" : "es", c->tokens.micro_batch, each, ranks.data, net->vec->name);
     wh_text_fini(&ranks);
@@ -436,6 +436,6 @@ enum wh_status wh_train_run(const struct wh_config *config, const struct wh_trai
                             struct wh_train_summary *out) {
     struct wh_train_part part = {.given = config, .config = *config, .options = options};
     WH_TRY(wh_train_check_start(options));
-    if (config->parallelism.dp > 1) return wh_train_launch(config, options, out);
+    if (wh_config_ranks(config) > 1) return wh_train_launch(config, options, out);
     return run_alone(&part, out);
 }

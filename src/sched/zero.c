@@ -107,6 +107,12 @@ uint32_t wh_zero_need(struct wh_zero_plan *p, bool train, uint32_t i, uint32_t *
     return count;
 }
 
+bool wh_zero_take(struct wh_zero_plan *p, uint32_t unit) {
+    const bool old = p->held[p->slot[unit]] != unit;
+    p->held[p->slot[unit]] = unit;
+    return old;
+}
+
 void wh_zero_updated(struct wh_zero_plan *p) {
     if (p->shape.stage == 0) return;
     for (uint32_t i = 0; i < p->slots; i++) p->held[i] = WH_ZERO_NOTHING;

@@ -75,6 +75,9 @@ uint32_t wh_zero_slot(const struct wh_zero_plan *p, uint32_t unit);
  * At most prefetch + 1 are written to `units`; returns how many. */
 uint32_t wh_zero_need(struct wh_zero_plan *p, bool train, uint32_t i, uint32_t *units);
 
+/* The unit is wanted out of turn: true if it must be gathered. Marks it held. */
+bool wh_zero_take(struct wh_zero_plan *p, uint32_t unit);
+
 /* Owners have changed their weights: what other ranks hold is old. */
 void wh_zero_updated(struct wh_zero_plan *p);
 
