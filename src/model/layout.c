@@ -122,6 +122,21 @@ static void place_messages(struct wh_net *net) {
     for (uint32_t i = 0; i < s->grad_slots && s->train; i++) net->grad[i] = take(shared, WH_ROW_BACKWARD, n, e);
 }
 
+/* What the parts of a split backward pass hand over. */
+static void place_saved(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_model *m = net->shape.model;
+    const size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    net->d_act = take(a, WH_ROW_BACKWARD, n * max2(m->F, (size_t)m->H * m->D), e);
+    for (uint32_t i = 0; i < net->shape.grad_slots; i++)
+        for (uint32_t l = 0; l < longest_chunk(net); l++) {
+            struct wh_layer_saved *s = &net->saved[i][l];
+            void **rows[] = {&s->dy_down, &s->dy_o, &s->d_norm1, &s->d_norm2};
+            for (size_t k = 0; k < 4; k++) *rows[k] = take(a, WH_ROW_BACKWARD, n * m->C, e);
+            s->d_qkv = take(a, WH_ROW_BACKWARD, n * qkv_width(m), e);
+            if (slot_keep(net, l) != WH_KEEP_ALL) s->d_up = take(a, WH_ROW_BACKWARD, n * up_width(m), e);
+        }
+}
+
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
     const struct wh_model *m = net->shape.model;
     bool whole = false, elementwise = false; /* is there a layer that shares these */
@@ -253,6 +268,7 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     net->leaf_loss = take(a, WH_ROW_BATCH, leaves, sizeof(double));
     net->norm_partial = take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor),
                              sizeof(double));
+    if (s->split_backward) place_saved(net, a);
     net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, wh_dtype_bytes(s->dtype));
     if (!has_embedding(net) && !wh_net_chunk(net, 0)->embed) return;
     net->dx = take(is_pipeline(net) ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD, tokens * m->C,
@@ -356,6 +372,12 @@ static enum wh_status new_slots(struct wh_net *net) {
     net->slot = calloc(s->act_slots, sizeof *net->slot);
     net->grad = calloc(s->grad_slots, sizeof *net->grad);
     if (!net->slot || !net->grad) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->act_slots);
+    if (s->split_backward) net->saved = calloc(s->grad_slots, sizeof *net->saved);
+    if (s->split_backward && !net->saved) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->grad_slots);
+    for (uint32_t i = 0; i < s->grad_slots && s->split_backward; i++) {
+        net->saved[i] = calloc(layers, sizeof **net->saved);
+        if (!net->saved[i]) return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", layers);
+    }
     for (uint32_t i = 0; i < s->act_slots; i++) {
         struct wh_net_slot *slot = &net->slot[i];
         slot->x = calloc(layers + 1, sizeof *slot->x);
@@ -454,6 +476,8 @@ void wh_net_free(struct wh_net *net) {
         free(net->slot[i].x);
         free(net->slot[i].acts);
     }
+    for (uint32_t i = 0; net->saved && i < net->shape.grad_slots; i++) free(net->saved[i]);
+    free(net->saved);
     free(net->slot);
     free(net->grad);
     free(net->pending_offset);

@@ -58,6 +58,7 @@ struct wh_net_shape {
     const struct wh_net_chunk *chunks; /* borrowed, [chunk_count]; chunk_count 0: the whole model as one */
     uint32_t chunk_count;
     uint32_t act_slots, grad_slots; /* (chunk, micro-batch) pairs in flight at once; 0: 1 */
+    bool split_backward;            /* the two parts of the backward pass are run apart */
     struct wh_grain grain;
     uint32_t T, micro_batch, global_batch; /* positions, sequences, sequences */
     enum wh_dtype dtype;                   /* of weights and activations: fp32 or bf16 */
@@ -91,6 +92,14 @@ struct wh_layer_acts {
     float *norm2_stats;
     void *up;  /* [n, F] or [n, 2F]: before the activation; backward: their gradients, then those of qkv */
     void *act; /* [n, F]; backward: its gradient, then that of attn */
+};
+
+/* What the input part of a layer's backward pass leaves for the weight part, where they are apart. */
+struct wh_layer_saved {
+    void *dy_down, *dy_o;     /* [n, C] gradients of the two branches' outputs */
+    void *d_norm1, *d_norm2;  /* [n, C] of the norms' outputs */
+    void *d_qkv;              /* [n, (H + 2 Hkv) D] */
+    void *d_up;               /* [n, F] or [n, 2F]; NULL: stands in acts.up */
 };
 
 /* A sum over channels cut into slices for the GEMM. */
@@ -159,6 +168,8 @@ struct wh_net {
 
     struct wh_net_slot *slot; /* [act_slots] */
     void **grad;              /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in */
+    struct wh_layer_saved **saved; /* [grad_slots][layers of a chunk], if the backward pass is split */
+    void *d_act;                   /* [n, F or H D] while it is: gradient of acts.act, then of attn */
     void *act_out[WH_NET_OUTPUTS], *grad_out[WH_NET_OUTPUTS]; /* [n, C] for other stages, taken in turn */
     uint32_t fresh_slot, fresh_layer; /* whose activations the layers' common buffers hold, as its forward pass left them */
     uint32_t read;                    /* of the units in the step or evaluation so far */
@@ -219,6 +230,13 @@ enum wh_status wh_net_chunk_forward(struct wh_net *net, uint32_t c, const struct
  * order. Errors: those of the hooks. */
 enum wh_status wh_net_chunk_backward(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro, uint32_t slot,
                                      void *dx);
+
+/* The backward pass in two parts. The first leaves in gradient slot `grad_slot` what the second needs; weight gradients of the
+ * head belong to the first. */
+enum wh_status wh_net_chunk_backward_input(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro,
+                                           uint32_t slot, uint32_t grad_slot, void *dx);
+enum wh_status wh_net_chunk_backward_weight(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro,
+                                            uint32_t slot, uint32_t grad_slot);
 
 /* Where chunk `c` has the gradient of micro-batch `index`: gradient slot `slot`, or, if the chunk is the whole model, its rows
  * of net->dx. */

@@ -15,8 +15,9 @@ static struct wh_layer_acts *acts_of(const struct wh_net *net, const struct wh_n
     return &net->slot[slot].acts[l - c->first];
 }
 
-static void backward_layer(struct wh_net *net, const struct wh_net_chunk *c, const struct wh_pass *pass, uint32_t piece,
-                           uint32_t slot, uint32_t l, void *dx) {
+/* What the layer's forward pass didn't keep, again. */
+static void restore(struct wh_net *net, const struct wh_net_chunk *c, const struct wh_pass *pass, uint32_t slot,
+                    uint32_t l) {
     struct wh_layer_acts *a = acts_of(net, c, slot, l);
     const void *x = net->slot[slot].x[l - c->first];
     const enum wh_keep keep = wh_net_keep(&net->shape, l);
@@ -28,7 +29,6 @@ static void backward_layer(struct wh_net *net, const struct wh_net_chunk *c, con
     else if (keep != WH_KEEP_ALL)
         wh_layer_recompute(net, pass, (int)l, x, a);
     if (keep == WH_KEEP_INPUTS) net->fresh_slot = UINT32_MAX;
-    wh_layer_backward(net, pass, piece, (int)l, x, a, dx);
 }
 
 static enum wh_status need(struct wh_net *net, bool train) {
@@ -106,6 +106,11 @@ enum wh_status wh_net_chunk_forward(struct wh_net *net, uint32_t c, const struct
     return forward(net, wh_net_chunk(net, c), &pass, true, slot, out);
 }
 
+/* Of this rank's micro-batches of the step. */
+static bool is_last(const struct wh_net *net, const struct wh_net_micro *m) {
+    return (m->index + 1) * net->shape.micro_batch == wh_net_sequences(&net->shape);
+}
+
 /* Loss of the micro-batch and its gradient as that of the chunk's output. */
 static enum wh_status head_backward(struct wh_net *net, const struct wh_net_chunk *c, const struct wh_net_micro *m,
                                     const struct wh_pass *pass, uint32_t slot, bool last, void *dx) {
@@ -121,12 +126,43 @@ enum wh_status wh_net_chunk_backward(struct wh_net *net, uint32_t c, const struc
                                      void *dx) {
     const struct wh_net_chunk *chunk = wh_net_chunk(net, c);
     const struct wh_pass pass = pass_of(net, micro);
-    const bool last = (micro->index + 1) * net->shape.micro_batch == wh_net_sequences(&net->shape);
+    const bool last = is_last(net, micro);
     if (chunk->head) WH_TRY(head_backward(net, chunk, micro, &pass, slot, last, dx));
     for (uint32_t l = chunk->end; l-- > chunk->first;) {
         WH_TRY(need(net, true));
         WH_TRY(room(net, l + 1));
-        backward_layer(net, chunk, &pass, micro->index, slot, l, dx);
+        restore(net, chunk, &pass, slot, l);
+        wh_layer_backward(net, &pass, micro->index, (int)l, net->slot[slot].x[l - chunk->first],
+                          acts_of(net, chunk, slot, l), dx);
+        WH_TRY(done(net, l + 1, last));
+    }
+    return WH_OK;
+}
+
+enum wh_status wh_net_chunk_backward_input(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro,
+                                           uint32_t slot, uint32_t grad_slot, void *dx) {
+    const struct wh_net_chunk *chunk = wh_net_chunk(net, c);
+    const struct wh_pass pass = pass_of(net, micro);
+    if (chunk->head) WH_TRY(head_backward(net, chunk, micro, &pass, slot, is_last(net, micro), dx));
+    for (uint32_t l = chunk->end; l-- > chunk->first;) {
+        WH_TRY(need(net, true));
+        restore(net, chunk, &pass, slot, l);
+        wh_layer_backward_input(net, &pass, (int)l, net->slot[slot].x[l - chunk->first], acts_of(net, chunk, slot, l),
+                                &net->saved[grad_slot][l - chunk->first], dx);
+    }
+    return WH_OK;
+}
+
+enum wh_status wh_net_chunk_backward_weight(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro,
+                                            uint32_t slot, uint32_t grad_slot) {
+    const struct wh_net_chunk *chunk = wh_net_chunk(net, c);
+    const struct wh_pass pass = pass_of(net, micro);
+    const bool last = is_last(net, micro);
+    for (uint32_t l = chunk->end; l-- > chunk->first;) {
+        WH_TRY(room(net, l + 1));
+        restore(net, chunk, &pass, slot, l);
+        wh_layer_backward_weight(net, micro->index, (int)l, net->slot[slot].x[l - chunk->first],
+                                 acts_of(net, chunk, slot, l), &net->saved[grad_slot][l - chunk->first]);
         WH_TRY(done(net, l + 1, last));
     }
     return WH_OK;

@@ -193,7 +193,10 @@ static enum wh_status forward(struct wh_engine *e, const struct wh_sched_instr *
 
 static enum wh_status backward(struct wh_engine *e, const struct wh_sched_instr *i, const struct wh_net_micro *micro) {
     void *dx = wh_net_grad_rows(e->net, i->chunk, i->micro_batch, i->grad), *out;
-    WH_TRY(wh_net_chunk_backward(e->net, i->chunk, micro, i->act, dx));
+    if (i->op == WH_SCHED_BACKWARD)
+        WH_TRY(wh_net_chunk_backward(e->net, i->chunk, micro, i->act, dx));
+    else
+        WH_TRY(wh_net_chunk_backward_input(e->net, i->chunk, micro, i->act, i->grad, dx));
     if (wh_net_chunk(e->net, i->chunk)->embed) {
         wh_net_keep_embedded(e->net, i->micro_batch, dx);
         return WH_OK;
@@ -208,7 +211,10 @@ static enum wh_status execute(struct wh_engine *e, const struct wh_sched_instr *
     case WH_SCHED_FORWARD:
         return forward(e, i, micro);
     case WH_SCHED_BACKWARD:
+    case WH_SCHED_BACKWARD_INPUT:
         return backward(e, i, micro);
+    case WH_SCHED_BACKWARD_WEIGHT:
+        return wh_net_chunk_backward_weight(e->net, i->chunk, micro, i->act, i->grad);
     case WH_SCHED_SEND_ACT:
         return send(e, WH_ENGINE_ACT, i->peer);
     case WH_SCHED_SEND_GRAD:
@@ -223,9 +229,10 @@ static enum wh_status execute(struct wh_engine *e, const struct wh_sched_instr *
     case WH_SCHED_PASS_GRAD:
         pass(e, WH_ENGINE_GRAD, e->net->grad[i->grad]);
         return WH_OK;
-    default:
-        return WH_FAIL(WH_INTERNAL, "instruction %d", i->op);
+    case WH_SCHED_OP_COUNT:
+        break;
     }
+    return WH_FAIL(WH_INTERNAL, "instruction %d", i->op);
 }
 
 static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch *batch, float grad_scale,

@@ -87,6 +87,7 @@ static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_s
         .chunk_count = s->plan.shape.chunks,
         .act_slots = s->program->act_slots,
         .grad_slots = s->program->grad_slots,
+        .split_backward = s->plan.generator->splits,
         .grain = c->grain,
         .T = c->tokens.sequence_length,
         .micro_batch = c->tokens.micro_batch,
