@@ -81,7 +81,7 @@ def traffic_table(stages, params, weight_bytes):
     for stage, ranks in enumerate(stages):
         gathers = (0, 1, 1, 2)[stage]
         formula = part * (4 * (2 if stage == 0 else 1) + gathers * weight_bytes)
-        words = f"{2 if stage == 0 else 1} G" + (f" + {gathers} W" if gathers else "")
+        words = ("2 G", "G + W", "G + W", "G + 2 W")[stage]
         sent = {"grad": 0, "weight": 0, "embed": 0, "rest": 0}
         for _, traffic in ranks:
             for name, value in traffic.items():
