@@ -102,8 +102,9 @@ static void place_slot(struct wh_net *net, struct wh_arena *a, struct wh_net_slo
     const size_t e = wh_dtype_bytes(net->shape.dtype);
     const uint32_t layers = longest_chunk(net), last = layers - !has_head(net);
     struct wh_arena *first = is_pipeline(net) ? &net->shared : a; /* x[0] comes from another rank */
-    for (uint32_t l = 0; l <= last; l++) /* forward only: two take turns */
-        slot->x[l] = net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, n * C, e) : slot->x[l - 2];
+    for (uint32_t l = 0; l <= last; l++)                          /* forward only: two take turns */
+        slot->x[l] =
+            net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, n * C, e) : slot->x[l - 2];
     for (uint32_t l = 0; l < layers; l++) {
         const enum wh_keep keep = slot_keep(net, l);
         slot->acts[l] = *common;
@@ -174,8 +175,8 @@ static void *at_elem(void *buffer, size_t elem, size_t elem_bytes) { /* NULL whi
 
 /* Room for one layer's unit; those that use it in turn are equally long. Unit u uses rooms[(how many layers are held before
  * it) % count]. */
-static void share_rooms(const struct wh_net *net, struct wh_arena *a, enum wh_row row, size_t elem_bytes, uint32_t count,
-                        void **units) {
+static void share_rooms(const struct wh_net *net, struct wh_arena *a, enum wh_row row, size_t elem_bytes,
+                        uint32_t count, void **units) {
     const uint32_t L = net->shape.model->L;
     void *rooms[WH_ZERO_AHEAD_MAX + 1];
     uint32_t position = 0;
@@ -266,8 +267,8 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     const size_t leaves = (size_t)s->grain.data * s->grain.sequence * s->grain.tensor;
     if (!s->train) return;
     net->leaf_loss = take(a, WH_ROW_BATCH, leaves, sizeof(double));
-    net->norm_partial = take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor),
-                             sizeof(double));
+    net->norm_partial =
+        take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor), sizeof(double));
     if (s->split_backward) place_saved(net, a);
     net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, wh_dtype_bytes(s->dtype));
     if (!has_embedding(net) && !wh_net_chunk(net, 0)->embed) return;
@@ -421,8 +422,10 @@ static void free_sums(struct wh_net_sums *s) {
 }
 
 static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *net) {
-    *net = (struct wh_net){
-        .shape = *shape, .whole = {0, shape->model->L, true, true}, .fresh_slot = UINT32_MAX, .pool.threads = shape->threads};
+    *net = (struct wh_net){.shape = *shape,
+                           .whole = {0, shape->model->L, true, true},
+                           .fresh_slot = UINT32_MAX,
+                           .pool.threads = shape->threads};
     if (net->shape.act_slots == 0) net->shape.act_slots = 1;
     if (net->shape.grad_slots == 0) net->shape.grad_slots = 1;
     net->vec = wh_vec_select(shape->kernels);

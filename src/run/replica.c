@@ -145,7 +145,8 @@ static enum wh_status allocate(struct wh_replica *r) {
     return WH_OK;
 }
 
-enum wh_status wh_replica_open(struct wh_net *net, const struct wh_team *team, struct wh_traffic *plan, struct wh_replica *out) {
+enum wh_status wh_replica_open(struct wh_net *net, const struct wh_team *team, struct wh_traffic *plan,
+                               struct wh_replica *out) {
     struct wh_replica *r = out;
     *r = (struct wh_replica){.net = net, .comm = team->dp, .job = team->job, .plan = plan};
     enum wh_status status = allocate(r);

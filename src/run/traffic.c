@@ -124,11 +124,8 @@ struct wh_comm_call wh_traffic_embed(const struct wh_traffic *t) {
 }
 
 static struct wh_comm_call sum_of_doubles(const struct wh_traffic *t, enum wh_traffic_row row, size_t count) {
-    return (struct wh_comm_call){.op = WH_ALL_REDUCE,
-                                 .count = count,
-                                 .dtype = WH_F64,
-                                 .redop = WH_SUM,
-                                 .row = wh_traffic_row_name(t, row)};
+    return (struct wh_comm_call){
+        .op = WH_ALL_REDUCE, .count = count, .dtype = WH_F64, .redop = WH_SUM, .row = wh_traffic_row_name(t, row)};
 }
 
 struct wh_comm_call wh_traffic_loss(const struct wh_traffic *t) {

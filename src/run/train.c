@@ -314,7 +314,7 @@ static enum wh_status describe_traffic(struct run *r) {
     struct wh_text rows = {0}, sum = {0};
     uint64_t all = 0;
     if (!r->team) return WH_OK;
-    WH_TRY(wh_traffic_new(&r->session.net.shape, c->optimizer.bucket_bytes, &t));
+    WH_TRY(wh_traffic_new(&r->session.stage, c->optimizer.bucket_bytes, &t));
     wh_traffic_step(&t, false);
     for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
         if (t.row[i].calls == 0) continue;

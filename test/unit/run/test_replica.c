@@ -177,9 +177,9 @@ static enum wh_status check_memory(const struct wh_session *s) {
     WH_TRY(wh_net_predict(&s->net.shape, &own, &shared));
     WH_TRY(wh_session_predict(s->config, s->net.shape.data.rank, &private_bytes, &arena_bytes));
     for (int row = 0; row < WH_ROW_COUNT; row++)
-        RANK_CHECK(own.row_bytes[row] == s->net.arena.row_bytes[row] &&
-                       shared.row_bytes[row] == s->net.shared.row_bytes[row],
-                   "%s is not as predicted", wh_row_name((enum wh_row)row));
+        RANK_CHECK(
+            own.row_bytes[row] == s->net.arena.row_bytes[row] && shared.row_bytes[row] == s->net.shared.row_bytes[row],
+            "%s is not as predicted", wh_row_name((enum wh_row)row));
     RANK_CHECK(private_bytes == s->net.arena.used_bytes && arena_bytes == s->net.shared.used_bytes, "sums differ");
     return WH_OK;
 }
@@ -247,11 +247,12 @@ static void run_ranks(const struct wh_config *c, bool delays, struct outcome *ou
     const struct work work = {c, delays};
     size_t private_bytes, arena_bytes;
     assert_int_equal(wh_session_predict(c, 0, &private_bytes, &arena_bytes), WH_OK);
-    struct test_ranks t = {.config = {.ranks = c->parallelism.dp, .arena_bytes = arena_bytes, .deadline_ns = 30000000000},
-                           .body = rank_body,
-                           .context = &work,
-                           .no_join = true,
-                           .limit_s = 120};
+    struct test_ranks t = {
+        .config = {.ranks = c->parallelism.dp, .arena_bytes = arena_bytes, .deadline_ns = 30000000000},
+        .body = rank_body,
+        .context = &work,
+        .no_join = true,
+        .limit_s = 120};
     if (test_ranks_run(&t) != 0) {
         test_ranks_print(&t);
         fail_msg("dp %u, ZeRO %u", c->parallelism.dp, c->optimizer.zero_stage);
