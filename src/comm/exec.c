@@ -156,6 +156,8 @@ enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call
     return WH_OK;
 }
 
+size_t wh_comm_piece_bytes(const struct wh_comm *comm) { return comm->job->cell_bytes - sizeof(struct wh_cell); }
+
 void wh_comm_exec_free(struct wh_comm_exec *e) {
     if (!e) return;
     free(e->base[WH_COLL_LANDING]);

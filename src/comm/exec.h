@@ -23,4 +23,7 @@ enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call
 enum wh_status wh_comm_exec_run(struct wh_comm_exec *e);
 void wh_comm_exec_free(struct wh_comm_exec *e); /* takes NULL */
 
+/* Bytes in which messages travel: what does not fit one piece is received while its rest is sent. */
+size_t wh_comm_piece_bytes(const struct wh_comm *comm);
+
 #endif
