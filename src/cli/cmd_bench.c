@@ -82,24 +82,6 @@ static enum wh_status choose(const char *option, const char *given, const struct
     return status;
 }
 
-/* "4", "64K", "256M", "1G": powers of 1024. */
-static enum wh_status size_of(const char *option, const char *given, size_t standard, size_t *out) {
-    char digits[32];
-    uint64_t value;
-    *out = standard;
-    if (!given) return WH_OK;
-    const size_t length = strspn(given, "0123456789_");
-    static const char units[] = "KMG";
-    const char *unit = given[length] ? strchr(units, given[length]) : NULL;
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    snprintf(digits, sizeof digits, "%.*s", (int)length, given);
-    if (length >= sizeof digits || (given[length] && (!unit || given[length + 1])) ||
-        !wh_text_to_uint(digits, &value) || value == 0 || value > ((uint64_t)1 << 40) >> shift)
-        return WH_FAIL(WH_USAGE, "--%s %s: a size from 1 to 1024G, such as 4, 64K, 256M", option, given);
-    *out = (size_t)value << shift;
-    return WH_OK;
-}
-
 static struct wh_coll_request request_of(const struct bench *b) {
     return (struct wh_coll_request){.op = (enum wh_coll_op)b->what.op, /* the same order, comm/comm.h */
                                     .ranks = b->ranks,
@@ -132,8 +114,8 @@ static enum wh_status understand(const struct args *a, struct bench *b) {
     WH_TRY(choose("op", a->op, ops, COUNT(ops), &op));
     WH_TRY(choose("dtype", a->dtype, dtypes, COUNT(dtypes), &dtype));
     WH_TRY(choose("redop", a->redop, redops, COUNT(redops), &redop));
-    WH_TRY(size_of("min-bytes", a->min_bytes, 4, &b->min_bytes));
-    WH_TRY(size_of("max-bytes", a->max_bytes, (size_t)256 << 20, &b->what.max_bytes));
+    WH_TRY(wh_cli_size("--min-bytes", a->min_bytes, 4, &b->min_bytes));
+    WH_TRY(wh_cli_size("--max-bytes", a->max_bytes, (size_t)256 << 20, &b->what.max_bytes));
     const int processors = wh_probe_processors();
     const uint64_t ranks = a->ranks                         ? a->ranks
                            : processors > WH_COMM_RANKS_MAX ? WH_COMM_RANKS_MAX
