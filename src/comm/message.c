@@ -96,11 +96,20 @@ static void recv_cells(struct wh_comm_job *job, uint32_t from) {
     }
 }
 
+static bool lists_go_on(struct wh_comm_job *job) {
+    bool any = false;
+    for (struct wh_comm *c = job->comms; c; c = c->next)
+        if (c->listed) any |= wh_list_move(c);
+    return any;
+}
+
 void wh_messages_move(struct wh_comm_job *job) {
-    for (uint32_t r = 0; r < job->ranks; r++) {
-        if (job->send[r].first) send_cells(job, r);
-        if (job->recv[r].first) recv_cells(job, r);
-    }
+    do {
+        for (uint32_t r = 0; r < job->ranks; r++) {
+            if (job->send[r].first) send_cells(job, r);
+            if (job->recv[r].first) recv_cells(job, r);
+        }
+    } while (lists_go_on(job));
 }
 
 static void drop_from(struct wh_queue *q, const struct wh_comm *comm) {
@@ -120,6 +129,7 @@ static void drop_from(struct wh_queue *q, const struct wh_comm *comm) {
 }
 
 void wh_messages_drop(struct wh_comm *comm) {
+    comm->listed = NULL;
     for (uint32_t r = 0; r < comm->job->ranks; r++) {
         drop_from(&comm->job->send[r], comm);
         drop_from(&comm->job->recv[r], comm);
