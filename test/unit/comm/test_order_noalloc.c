@@ -249,7 +249,7 @@ static void groups_agree(void **state) {
 /* --- failures: a named error, soon --- */
 
 /* The second rank calls something else, or ends without a word while the others are in a list. */
-static enum wh_status a_fault(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
+static enum wh_status into_a_fault(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
     struct wh_comm *comm;
     float *x;
     const bool dies = t->context != NULL;
@@ -267,10 +267,15 @@ static enum wh_status a_fault(struct wh_comm_job *job, uint32_t rank, const stru
         usleep(50000); /* until the others wait */
         _exit(7);
     }
-    RANK_CHECK(wh_comm_start(plan) == WH_OK);
-    const enum wh_status status = wh_comm_wait(plan);
+    WH_TRY(wh_comm_start(plan));
+    return wh_comm_wait(plan);
+}
+
+/* A rank that is slow may still be where the others were told their figures. */
+static enum wh_status a_fault(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
+    const enum wh_status status = into_a_fault(job, rank, t);
     RANK_CHECK(status == WH_PEER && strstr(wh_error()->message, "rank 1"), "%s", wh_error()->message);
-    RANK_CHECK(dies || strstr(wh_error()->message, "different things"), "%s", wh_error()->message);
+    RANK_CHECK(t->context || strstr(wh_error()->message, "different things"), "%s", wh_error()->message);
     return WH_OK;
 }
 
