@@ -3,14 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coll/links.h"
 #include "comm/exec.h"
 #include "comm/reduce.h"
 #include "os/memory.h"
 #include "run/bench_coll_data.h"
 #include "run/time_coll.h"
 
-enum { ROOT = 0, SLACK_BYTES = 1 << 16 };
+enum { ROOT = 0, SLACK_BYTES = 1 << 16, COPY_BYTES = 16 << 10 };
 
 struct wh_bench_coll {
     struct wh_bench_coll_what what;
@@ -181,18 +180,56 @@ static enum wh_status verify(struct wh_bench_coll *b, const struct shape *s, con
 
 /* --- time --- */
 
-/* Reads and writes `elems` floats of this rank's own once: the second half is added to the first, the sum goes to both.
- * Two streams are faster than one here, and the kernel is that of the collectives, so only the talking is left out. */
-struct rewriting {
+/* What this rank does of an operation, on memory of its own: as many streams read and written, by the same kernel, so
+ * only the others are left out. */
+struct alone {
     const struct wh_reduce *reduce;
-    float *own;
-    size_t elems;
+    enum wh_comm_op op;
+    uint32_t streams;
+    size_t elems; /* floats of a stream */
+    char *in, *out;
 };
 
-static enum wh_status rewrite(void *context) {
-    const struct rewriting *r = context;
-    void *const halves[] = {r->own, r->own + r->elems / 2};
-    if (r->elems > 1) wh_reduce_run(r->reduce, WH_F32, WH_SUM, (const void *const *)halves, 2, halves, 2, r->elems / 2);
+static void add_alone(const struct alone *a) {
+    const size_t bytes = a->elems * sizeof(float);
+    const void *in[WH_COMM_RANKS_MAX];
+    void *out[WH_COMM_RANKS_MAX];
+    for (uint32_t i = 0; i < a->streams; i++) in[i] = a->in + i * bytes, out[i] = a->out + i * bytes;
+    wh_reduce_run(a->reduce, WH_F32, WH_SUM, in, a->streams, out, a->op == WH_ALL_REDUCE ? a->streams : 1, a->elems);
+}
+
+/* Every stream to its place (all-to-all), or the first to all others; in blocks that stay in the first-level cache. */
+static void copy_alone(const struct alone *a) {
+    const size_t bytes = a->elems * sizeof(float);
+    const bool each = a->op == WH_ALL_TO_ALL;
+    for (size_t at = 0; at < bytes; at += COPY_BYTES)
+        for (uint32_t i = a->in == a->out; i < a->streams; i++)
+            memcpy(a->out + i * bytes + at, a->in + (each ? i * bytes : 0) + at,
+                   bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
+}
+
+static enum wh_status run_alone(void *context) {
+    const struct alone *a = context;
+    if (a->op == WH_ALL_REDUCE || a->op == WH_REDUCE_SCATTER || a->op == WH_REDUCE)
+        add_alone(a);
+    else
+        copy_alone(a);
+    return WH_OK;
+}
+
+/* The best of what *us is (0: nothing yet) and this moment's batches. */
+static enum wh_status time_alone(struct wh_bench_coll *b, const struct shape *s, bool in_place, double *us) {
+    struct alone a = {b->reduce,
+                      b->what.op,
+                      b->ranks,
+                      s->full * wh_dtype_bytes(b->what.dtype) / sizeof(float) / b->ranks,
+                      in_place ? b->out : b->in,
+                      b->out};
+    const struct wh_time_coll_what what = {.run = run_alone, .context = &a, .seconds = b->what.seconds / 4};
+    struct wh_time_coll_result r;
+    if (b->what.crowded) return WH_OK;
+    WH_TRY(wh_time_coll_run(&b->timer, &what, &r));
+    if (*us == 0 || r.least_us < *us) *us = r.least_us;
     return WH_OK;
 }
 
@@ -217,33 +254,30 @@ static enum wh_status measure_operation(struct wh_bench_coll *b, const struct sh
     return WH_OK;
 }
 
-static enum wh_status measure(struct wh_bench_coll *b, const struct shape *s, bool in_place, double rewrite_us,
+static enum wh_status measure(struct wh_bench_coll *b, const struct shape *s, bool in_place,
                               struct wh_bench_coll_time *t) {
     const struct wh_comm_call c = call_of(b, s, in_place);
     const double bytes = (double)(s->full * wh_dtype_bytes(b->what.dtype)), n = b->ranks;
     struct operation o;
     WH_TRY(make_operation(b, &c, &o));
-    const enum wh_status status = measure_operation(b, s, &c, &o, t);
+    enum wh_status status = time_alone(b, s, in_place, &t->limit_us); /* before and after: neighbours come and go */
+    if (status == WH_OK) status = measure_operation(b, s, &c, &o, t);
+    if (status == WH_OK) status = time_alone(b, s, in_place, &t->limit_us);
     free_operation(&o);
     t->measured = true;
     t->algbw = bytes / t->us * 1e-3;
     t->busbw = t->algbw * bus_factor(b->what.op, n);
-    t->limit_us = rewrite_us * wh_coll_moved((enum wh_coll_op)b->what.op, b->ranks, in_place) / (2 * n);
     return status;
 }
 
 enum wh_status wh_bench_coll_row(struct wh_bench_coll *b, size_t bytes, struct wh_bench_coll_row *row) {
     const struct shape s = shape_of(b, bytes);
     struct wh_bench_coll_row r = {.bytes = s.full * wh_dtype_bytes(b->what.dtype), .count = s.full};
-    struct rewriting rewriting = {b->reduce, (float *)(void *)b->out, r.bytes / sizeof(float)};
-    const struct wh_time_coll_what what = {
-        .run = rewrite, .context = &rewriting, .seconds = b->what.seconds / 2, .from_first_to_last = true};
-    struct wh_time_coll_result own; /* a limit is the best that was seen */
     WH_ASSERT(bytes <= b->what.max_bytes);
+    memset(b->in, 0, r.bytes);
     memset(b->out, 0, r.bytes);
-    WH_TRY(wh_time_coll_run(&b->timer, &what, &own));
-    if (b->what.op != WH_BROADCAST) WH_TRY(measure(b, &s, false, own.least_us, &r.out_of_place));
-    if (b->what.op != WH_ALL_TO_ALL) WH_TRY(measure(b, &s, true, own.least_us, &r.in_place));
+    if (b->what.op != WH_BROADCAST) WH_TRY(measure(b, &s, false, &r.out_of_place));
+    if (b->what.op != WH_ALL_TO_ALL) WH_TRY(measure(b, &s, true, &r.in_place));
     *row = r;
     return WH_OK;
 }
