@@ -122,11 +122,12 @@ static json_t *stages_json(const struct wh_layout *l) {
 static json_t *rank_json(const struct wh_layout *l, uint32_t rank) {
     const struct wh_mesh_place p = wh_mesh_place(&l->mesh, rank);
     const struct wh_layout_rank *k = &l->rank[rank];
-    return json_pack("{sIsIsIsIsIsIsIsIsIsIsI}", "rank", (json_int_t)rank, "machine",
+    return json_pack("{sIsIsIsIsIsIsIsIsIsIsIsI}", "rank", (json_int_t)rank, "machine",
                      (json_int_t)wh_mesh_machine(&l->mesh, rank), "pp", (json_int_t)p.pp, "dp", (json_int_t)p.dp, "cp",
-                     (json_int_t)p.cp, "tp", (json_int_t)p.tp, "parameters", (json_int_t)k->params, "owned_parameters",
-                     (json_int_t)k->owned, "weight_bytes", (json_int_t)k->weight_bytes, "gradient_bytes",
-                     (json_int_t)k->grad_bytes, "optimizer_bytes", (json_int_t)k->optimizer_bytes);
+                     (json_int_t)p.cp, "tp", (json_int_t)p.tp, "parameters", (json_int_t)k->params, "line_elements",
+                     (json_int_t)k->line_elems, "owned_elements", (json_int_t)k->owned_elems, "weight_bytes",
+                     (json_int_t)k->weight_bytes, "gradient_bytes", (json_int_t)k->grad_bytes, "optimizer_bytes",
+                     (json_int_t)k->optimizer_bytes);
 }
 
 static void print_json(const struct wh_layout *l) {

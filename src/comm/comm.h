@@ -11,8 +11,8 @@
  *     wh_comm_job_destroy(job)                   wh_comm_start(plan) ... wh_comm_wait(plan)  each step
  *                                                wh_comm_plan_free, wh_comm_close, wh_comm_job_leave
  *
- * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, for each
- * element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
+ * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or the
+ * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
  * summed in fp32 and rounded once, to nearest even. Integers wrap. Max and min keep a NaN if there is one; of two zeros
  * they keep the right one.
  *
@@ -40,6 +40,7 @@
 #include "base/text.h"
 
 enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 40, WH_COMM_ROWS_MAX = 48 };
+enum { WH_COMM_INPUTS_MAX = 16, WH_COMM_STACK_MAX = 16 }; /* of struct wh_comm_sum */
 
 struct wh_comm_job;
 struct wh_comm;
@@ -81,6 +82,9 @@ enum wh_status wh_comm_job_status(struct wh_comm_job *job);
 
 uint32_t wh_comm_job_ranks(const struct wh_comm_job *job);
 
+/* Shared memory of a job of `ranks` besides arenas, a rank's share of it: flags, staging space, message rings. */
+size_t wh_comm_job_own_bytes(uint32_t ranks);
+
 /* Appends one line per rank: its last operation in each group, finished or not, how long ago it last called, state of its
  * process. Launcher and ranks; for stall reports and the page. */
 void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out);
@@ -89,8 +93,8 @@ void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out);
 
 /* Takes `bytes` of this rank's arena, zeroed, 64-byte aligned, for the life of the job. All ranks take the same sizes in
  * the same order, so that a buffer lies at the same offset everywhere; then operations on it (or on parts of it) read and
- * write the other ranks' buffers directly. Other memory is fine for every operation but costs two copies. NOMEM when the
- * arena is used up. */
+ * write the other ranks' buffers directly. Buffers of whole vectors must lie at equal offsets; those of slices need not.
+ * Other memory is fine for every operation but costs two copies. NOMEM when the arena is used up. */
 enum wh_status wh_comm_buffer(struct wh_comm_job *job, size_t bytes, void **out);
 
 /* ---- groups ---- */
@@ -112,7 +116,8 @@ enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_link
 
 /* ---- operations ---- */
 
-/*  c = count; slice = wh_coll_cut of it into as many parts as there are ranks (coll/plan.h): equal ones if that divides c
+/*  c = count; slice of a rank: what `border` says, or else wh_coll_cut of c into as many parts as there are ranks
+ *  (coll/plan.h): equal ones if that divides c
  *
  *                               in (elements)     out (elements)     in place when
  *  BARRIER                      -                 -
@@ -124,8 +129,8 @@ enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_link
  *  ALL_TO_ALL                   c, n divides it   c                  never
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
- * In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
- * aligned to their elements. */
+ * ALL_REDUCE is in place on all ranks or on none; otherwise each rank decides for itself. in and out don't overlap if not in
+ * place. Pointers are aligned to their elements. The buffer of an empty slice may be NULL. */
 enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
                   WH_ALL_REDUCE,
                   WH_REDUCE_SCATTER,
@@ -146,6 +151,22 @@ enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_REDOP_COUNT };
  * all ranks get the same bits in one call. */
 enum wh_comm_order { WH_ORDER_CONTRACT, WH_ORDER_ANY };
 
+/* A sum of several contributions of each rank, all joined in a given order. So a tree over more leaves than ranks keeps its
+ * order however the leaves are shared out: a rank joins what is complete among its own and contributes what remains. Here
+ * 6 leaves on 2 ranks, ((0 1) (2 | 3)) (4 5), give inputs {2, 2} and merges {0, 0, 2, 1}:
+ *
+ *     for each contribution i, those of rank 0 first:
+ *         push(contribution[i]);
+ *         for (m = merges[i]; m > 0; m--) { right = pop(); left = pop(); push(left + right); }
+ *
+ * One value remains; at no time are there more than WH_COMM_STACK_MAX (the canonical tree over n leaves: 1 + log2 n).
+ * Everything in here is the same on all ranks. Read while a plan is made, which keeps a copy. */
+struct wh_comm_sum {
+    const uint8_t *inputs; /* [size] contributions of each rank, 1 .. WH_COMM_INPUTS_MAX */
+    const uint8_t *merges; /* [sum of inputs] */
+    size_t stride; /* elements: contribution k of a rank lies at in + k * stride; at least count unless all have one */
+};
+
 struct wh_comm_call {
     enum wh_comm_op op;
     const void *in;
@@ -155,6 +176,12 @@ struct wh_comm_call {
     enum wh_redop redop;
     uint32_t root;            /* rank within the group: root, or the other side of SEND and RECV */
     enum wh_comm_order order; /* ANY: makes a difference only to plans of a group with links */
+    /* REDUCE_SCATTER, ALL_GATHER: [size + 1] elements at which the slices begin, 0 first, ascending, count last: rank r has
+     * [border[r], border[r + 1]), which may be empty. The same on all ranks. Work is shared out evenly whoever owns the
+     * slices. Read while a plan is made, which keeps a copy. NULL: wh_coll_cut. */
+    const size_t *border;
+    /* Reductions by WH_SUM; in place: `out` lies in contribution 0. NULL: one of each rank, joined as the canonical tree. */
+    const struct wh_comm_sum *sum;
     const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */
 };
 
@@ -194,7 +221,8 @@ struct wh_comm_row {
 const struct wh_comm_row *wh_comm_rows(const struct wh_comm_job *job, uint32_t *count);
 
 /* Bytes that rank `rank` of `size` sends in this operation by the direct algorithm, the least that ranks with private
- * memory can do with: what a planner predicts. Shared memory moves them without a message. */
+ * memory can do with: what a planner predicts. A rank sends each of its contributions. Shared memory moves them without a
+ * message. */
 uint64_t wh_comm_call_bytes(const struct wh_comm_call *call, uint32_t rank, uint32_t size);
 
 #endif

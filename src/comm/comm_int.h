@@ -24,12 +24,14 @@ struct wh_action {
     bool finished;
     uint64_t sequence, fingerprint;
     struct wh_log_entry *log;
-    uint32_t arrived; /* members whose publication has been seen, from the first on */
-    size_t count;     /* elements of the vector: of the call or of a piece */
-    void *in, *out;   /* of this rank */
-    /* ARENA: the vector or each slice is cut into chunks of `chunk_elems`. */
+    uint32_t arrived;     /* members whose publication has been seen, from the first on */
+    size_t count;         /* elements of the vector: of the call or of a piece */
+    const size_t *border; /* [size + 1], operations on slices: of the call or of a piece */
+    size_t stride;        /* elements between contributions of a rank */
+    void *in, *out;       /* of this rank */
+    /* ARENA: the vector or each slice is cut into chunks of `chunk_elems`, the last one of each may be shorter. */
     size_t chunk_elems;
-    uint64_t chunks, chunks_of_slice;
+    uint64_t chunks;
 };
 
 struct wh_list;
@@ -39,6 +41,8 @@ struct wh_comm_plan {
     struct wh_comm_call call;
     struct wh_list *list; /* LIST */
     char *choice;         /* what wh_comm_plan_describe adds; NULL: nothing was compared */
+    size_t *border;       /* room for size + 1, filled for operations on slices; then call.border is this */
+    struct wh_comm_sum sum;
     enum wh_path path;
     bool in_place, started, finished;
     uint64_t call_hash;
@@ -48,9 +52,8 @@ struct wh_comm_plan {
     struct wh_log_entry *log;
     uint64_t start_ns, exposed_ns;
     struct wh_action action[WH_PIECES];
-    size_t piece_elems; /* STAGED: elements of the vector (operations on slices: of each slice) in a piece */
-    uint64_t pieces, pieces_started, pieces_done;
-    struct wh_comm_plan *next; /* MESSAGE: queue of the ring */
+    uint64_t pieces, pieces_started, pieces_done; /* STAGED */
+    struct wh_comm_plan *next;                    /* MESSAGE: queue of the ring */
     size_t moved_bytes;
     uint64_t cells;
 };
@@ -89,7 +92,9 @@ struct wh_comm {
     struct wh_action *in_flight[WH_WINDOW];
     uint64_t messages; /* started */
     char *staging[WH_PIECES];
+    size_t piece_border[WH_PIECES][WH_COMM_RANKS_MAX + 1];
     struct wh_comm_plan once; /* of wh_comm_run */
+    size_t once_border[WH_COMM_RANKS_MAX + 1];
     struct wh_comm *next;
 };
 
@@ -114,6 +119,28 @@ struct wh_comm_job {
 
 static inline bool wh_comm_op_reduces(enum wh_comm_op op) {
     return op == WH_ALL_REDUCE || op == WH_REDUCE_SCATTER || op == WH_REDUCE;
+}
+
+static inline bool wh_comm_op_slices(enum wh_comm_op op) {
+    return op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER || op == WH_ALL_TO_ALL;
+}
+
+/* Contributions of a member. */
+static inline uint32_t wh_comm_inputs(const struct wh_comm_call *c, uint32_t member) {
+    return c->sum ? c->sum->inputs[member] : 1;
+}
+
+static inline uint32_t wh_comm_inputs_all(const struct wh_comm_call *c, uint32_t size) {
+    uint32_t all = 0;
+    for (uint32_t m = 0; m < size; m++) all += wh_comm_inputs(c, m);
+    return all;
+}
+
+static inline uint32_t wh_comm_inputs_most(const struct wh_comm_call *c, uint32_t size) {
+    uint32_t most = 1;
+    for (uint32_t m = 0; m < size && c->sum; m++)
+        if (c->sum->inputs[m] > most) most = c->sum->inputs[m];
+    return most;
 }
 
 /* ---- cause.c: failures ---- */
@@ -179,7 +206,8 @@ void wh_messages_drop(struct wh_comm *comm);
 
 /* wh_comm_plan_make without a choice. */
 enum wh_status wh_plan_new(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out);
-/* Checks the call and fills a plan (zeroed, or of a finished call). */
+/* Checks the call and fills a plan (of a finished call, or zeroed but for `border`, which SEND and RECV don't need). What
+ * the call points to must live as long as the plan. */
 enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p);
 
 /* ---- exec.c: step lists ---- */

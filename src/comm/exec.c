@@ -198,9 +198,13 @@ enum wh_status wh_list_make(struct wh_comm_plan *p, const struct wh_coll_algorit
 
 size_t wh_comm_piece_bytes(const struct wh_comm *comm) { return comm->job->cell_bytes - sizeof(struct wh_cell); }
 
-static enum wh_status make_list(struct wh_comm_plan *p, const char *name, uint32_t chunks) {
+static enum wh_status make_list(struct wh_comm_plan *p, const struct wh_comm_call *call, const char *name,
+                                uint32_t chunks) {
     const struct wh_coll_algorithm *a = wh_coll_algorithm(name);
     if (p->call.op >= WH_SEND) return WH_FAIL(WH_UNSUPPORTED, "%s has no algorithms", wh_comm_op_name(p->call.op));
+    if (call->border || call->sum)
+        return WH_FAIL(WH_UNSUPPORTED, "%s: step lists know no borders and one contribution a rank",
+                       wh_comm_op_name(p->call.op));
     if (!a) return WH_FAIL(WH_CONFIG, "there is no algorithm '%s'", name);
     return wh_list_make(p, a, chunks);
 }
@@ -210,7 +214,7 @@ enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call
     struct wh_comm_exec *e = calloc(1, sizeof *e);
     if (!e) return WH_FAIL(WH_NOMEM, "no memory for a step list");
     enum wh_status status = wh_plan_new(comm, call, &e->plan);
-    if (status == WH_OK) status = make_list(e->plan, algorithm, chunks);
+    if (status == WH_OK) status = make_list(e->plan, call, algorithm, chunks);
     if (status != WH_OK) {
         wh_comm_exec_free(e);
         return status;

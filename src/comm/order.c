@@ -23,7 +23,7 @@ enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_link
     return WH_OK;
 }
 
-/* Step lists know whole vectors and slices, and the links' figures are of these operations. */
+/* The links' figures are of these operations. */
 static bool has_lists(const struct wh_comm_plan *p) {
     const enum wh_comm_op op = p->call.op;
     if (p->path != WH_PATH_ARENA && p->path != WH_PATH_STAGED) return false;
@@ -54,14 +54,16 @@ static void tell(const struct wh_comm_plan *p, enum wh_coll_way way, const struc
     wh_text_add(out, ")");
 }
 
+/* Step lists know equal slices and one contribution of each rank. Whether a slice is in place is each rank's affair, so the
+ * choice, which must be everybody's, takes it for granted. */
 enum wh_status wh_order_choose(struct wh_comm_plan *p, const struct wh_comm_call *call) {
-    if (!p->comm->links || !has_lists(p)) return WH_OK;
+    if (!p->comm->links || !has_lists(p) || call->border || call->sum) return WH_OK;
     const enum wh_coll_way way = p->path == WH_PATH_ARENA ? WH_COLL_SHARED : WH_COLL_STAGED;
     const struct wh_coll_request q = {.op = (enum wh_coll_op)call->op,
                                       .ranks = p->comm->size,
                                       .count = call->count,
                                       .dtype = call->dtype,
-                                      .in_place = p->in_place};
+                                      .in_place = call->op != WH_ALL_REDUCE || p->in_place};
     struct wh_coll_choice c;
     struct wh_text text = {0};
     WH_TRY(wh_coll_choose(p->comm->links, &q, way, call->order == WH_ORDER_ANY, &c));

@@ -42,21 +42,19 @@ static bool require(struct check *x, enum wh_config_key k) {
 
 /* --- ranks --- */
 
-static void check_one(struct check *x, enum wh_config_key k, uint32_t value, uint32_t legal) {
-    if (value != legal) fault(x, k, "this build trains with one rank: %s %u must be %u", path(k), value, legal);
+static void check_not_built(struct check *x, enum wh_config_key k, uint32_t value) {
+    if (value != 1) fault(x, k, "%s %u is not built yet; nearest legal: 1", path(k), value);
 }
 
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
-    check_one(x, WH_KEY_DP, c->parallelism.dp, 1);
-    check_one(x, WH_KEY_TP, c->parallelism.tp, 1);
-    check_one(x, WH_KEY_PP, c->parallelism.pp, 1);
-    check_one(x, WH_KEY_CP, c->parallelism.cp, 1);
-    check_one(x, WH_KEY_EP, c->parallelism.ep, 1);
-    check_one(x, WH_KEY_ZERO_STAGE, c->optimizer.zero_stage, 0);
+    check_not_built(x, WH_KEY_TP, c->parallelism.tp);
+    check_not_built(x, WH_KEY_PP, c->parallelism.pp);
+    check_not_built(x, WH_KEY_CP, c->parallelism.cp);
+    check_not_built(x, WH_KEY_EP, c->parallelism.ep);
     if (c->grain_wire != WH_F32)
-        fault(x, WH_KEY_GRAIN_WIRE, "this build trains with one rank: grain.wire must be float32");
+        fault(x, WH_KEY_GRAIN_WIRE, "%s bfloat16 is not built yet; nearest legal: float32", path(WH_KEY_GRAIN_WIRE));
 }
 
 /* --- batch: global = micro * accumulation * dp --- */
@@ -417,6 +415,40 @@ static void check_divides(struct check *x, enum wh_config_key degree, uint64_t v
           path(degree), value, grain, n, nearest, grain);
 }
 
+/* A replica holds whole groups. Others than the configured grain.data are legal, but make another run: other numbers. */
+static void check_replicas(struct check *x) {
+    const struct wh_config *c = x->c;
+    const uint32_t dp = c->parallelism.dp, G = c->grain.data, B = c->tokens.global_batch;
+    const uint32_t most = c->purpose == WH_CONFIG_TO_TRAIN ? WH_CONFIG_RANKS_MAX : UINT32_MAX;
+    uint32_t nearest = dp < most ? dp : most, below = G / dp * dp, above = below + dp;
+    if (G == 0 || B % G) return; /* told by wh_grain_check */
+    if (G % dp == 0 && dp <= most) return;
+    if (nearest > G) nearest = G;
+    while (G % nearest) nearest--;
+    if (dp > most) {
+        fault(x, WH_KEY_DP, "%s %u: the ranks of a run share one machine, %u at most; nearest legal: %u",
+              path(WH_KEY_DP), dp, most, nearest);
+        return;
+    }
+    char grains[32] = "";
+    while (below && B % below) below -= dp;
+    while (B % above) above += dp; /* ends at B: dp and G divide it */
+    if (below) snprintf(grains, sizeof grains, "%u or ", below);
+    fault(x, WH_KEY_DP, "%s %u does not divide %s %u; nearest legal: %u, or with %s %u a %s of %s%u", path(WH_KEY_DP),
+          dp, path(WH_KEY_GRAIN_DATA), G, nearest, path(WH_KEY_DP), dp, path(WH_KEY_GRAIN_DATA), grains, above);
+}
+
+/* Sums that are also cut in slices (small vectors, the loss) then have whole subtrees in each group, as those of matrices
+ * do: all gradients are joined over the ranks in one way. */
+static void check_subtrees(struct check *x) {
+    const struct wh_config *c = x->c;
+    uint32_t S = c->grain.tensor, nearest = S;
+    if (c->parallelism.dp == 1 || S == 0 || (S & (S - 1)) == 0) return;
+    while (nearest & (nearest - 1)) nearest &= nearest - 1;
+    fault(x, WH_KEY_GRAIN_TENSOR, "%s %u: with %s above 1 it must be a power of two; nearest legal: %u",
+          path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), nearest);
+}
+
 static void check_layout(struct check *x) {
     const struct wh_config *c = x->c;
     const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
@@ -424,10 +456,15 @@ static void check_layout(struct check *x) {
     struct wh_mesh mesh;
     for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
         if (faulty(c, (enum wh_config_key)k)) return;
-    if (c->purpose == WH_CONFIG_TO_TRAIN) return; /* one rank: nothing to cut */
+    if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
+        check_replicas(x);
+        check_subtrees(x);
+        return;
+    }
     if (!wh_mesh_init(&d, 0, &mesh, x->faults)) return;
     check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
-    check_divides(x, WH_KEY_DP, d.dp, path(WH_KEY_GRAIN_DATA), c->grain.data);
+    check_replicas(x);
+    check_subtrees(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
     if (d.pp > c->arch.L)
         fault(x, WH_KEY_PP, "%s %u is above num_hidden_layers %u: a stage has one layer at least; nearest legal: %u",

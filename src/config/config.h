@@ -54,6 +54,8 @@ enum wh_config_source_kind {
     WH_SOURCE_FAULTY,  /* given, but unusable; rules about it are skipped */
 };
 
+enum { WH_CONFIG_RANKS_MAX = 64 }; /* of a run: those that comm/ can connect on one machine */
+
 /* What the configuration is for. To plan, layouts are legal that this build does not train yet. */
 enum wh_config_purpose { WH_CONFIG_TO_TRAIN, WH_CONFIG_TO_PLAN };
 
@@ -126,6 +128,8 @@ struct wh_config {
     } parallelism;
     struct {
         uint32_t zero_stage;
+        uint64_t bucket_bytes; /* largest piece of gradients reduced at once */
+        uint32_t prefetch;     /* units of weights gathered ahead */
         bool accumulate_grad_in_fp32;
         double clip_grad; /* 0: no clipping */
         double weight_decay;
@@ -141,6 +145,9 @@ struct wh_config {
         const char *resume; /* "" = start afresh */
     } checkpoints;
     struct {
+        uint64_t replicas; /* steps between comparisons of what must be equal across ranks; 0: never */
+    } checks;
+    struct {
         uint32_t interval; /* steps per line */
     } logging;
     enum wh_recompute recompute;
@@ -150,7 +157,7 @@ struct wh_config {
     struct {
         enum wh_reduce_mode reduce; /* FAST: sums of gradients over ranks may be made in any order */
     } comm;
-    uint32_t threads; /* 0: all processors */
+    uint32_t threads; /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;
     uint32_t loss_block_tokens; /* 0: chosen by the engine */
 

@@ -4,7 +4,8 @@
  * batch: then each table row is one complete sum (chain over a leaf's tokens, canonical tree over leaves) and needs no
  * pending buffers, whatever the micro-batches were. Tokens are brought into order by a counting sort, so a row's tokens
  * are found together and in the order of the chain. A tied table already holds the head's gradient: the finished row sum
- * is added to it; rows of tokens that the batch does not contain are left alone. */
+ * is added to it; rows of tokens that the batch does not contain are left alone. In a data-parallel job net->dx has been
+ * gathered from all ranks, and each rank makes the rows that it owns. */
 #include <string.h>
 
 #include "base/tree.h"
@@ -92,6 +93,11 @@ static void sum_token_row(struct row_tree *tree, const uint32_t *tokens, size_t 
     }
 }
 
+/* Rows are never split between owners. */
+static bool owns(const struct wh_net *net, size_t offset) {
+    return net->own.begin <= offset && offset < net->own.end;
+}
+
 static void token_gradient(struct wh_net *net, const uint32_t *ids) {
     const struct wh_model *m = net->shape.model;
     const struct wh_param *p = wh_net_param(net, WH_P_EMBED_TOKEN, -1);
@@ -100,6 +106,7 @@ static void token_gradient(struct wh_net *net, const uint32_t *ids) {
     sort_tokens(net, ids, n);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(dynamic, 16)
     for (size_t v = 0; v < m->V; v++) {
+        if (!owns(net, p->offset + v * C)) continue;
         size_t first = net->token_first[v], count = net->token_first[v + 1] - first;
         float *scratch = wh_rows_scratch(net);
         struct row_tree tree = {net, scratch + C, C, 0, leaves};
@@ -121,6 +128,7 @@ static void position_gradient(struct wh_net *net, const struct wh_param *p) {
     const size_t C = s->model->C, each = s->global_batch / s->grain.data;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (size_t t = 0; t < p->rows; t++) {
+        if (!owns(net, p->offset + t * C)) continue;
         float *scratch = wh_rows_scratch(net);
         struct row_tree tree = {net, scratch + C, C, 0, s->grain.data};
         memset(tree.rows, 0, C * sizeof *tree.rows);

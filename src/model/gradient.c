@@ -12,9 +12,15 @@ static const struct wh_sum_plan *plan_of(const struct wh_net *net, const struct 
     return p->cols ? &net->sum_matrix.plan : &net->sum_vector.plan;
 }
 
-/* bf16 gradients that are not the result of one call are summed in an fp32 buffer first. */
+/* bf16 gradients that are not the result of one call are summed in an fp32 buffer first; among ranks all are summed in
+ * net->unit_sums. */
 static bool sums_aside(const struct wh_net *net, const struct wh_sum_plan *plan) {
-    return net->shape.grad_dtype != WH_F32 && plan->call_count > 1;
+    return wh_net_ranks(&net->shape) == 1 && net->shape.grad_dtype != WH_F32 && plan->call_count > 1;
+}
+
+/* How many of a plan's buffers lie elsewhere than in net->pending. */
+static uint32_t placed_buffers(const struct wh_net *net, const struct wh_sum_plan *plan) {
+    return sums_aside(net, plan) ? 0 : plan->roots;
 }
 
 static size_t index_of(const struct wh_net *net, const struct wh_param *p) {
@@ -40,8 +46,7 @@ size_t wh_gradient_pending_elems(const struct wh_net *net, size_t *pending_offse
         const struct wh_sum_plan *plan = p->joined ? NULL : plan_of(net, p);
         if (pending_offset) pending_offset[i] = at;
         if (!plan) continue;
-        size_t buffers = plan->buffers - 1 + (sums_aside(net, plan) ? 1 : 0);
-        at += buffers * ((group_elems(net, p) + 15) / 16 * 16);
+        at += (plan->buffers - placed_buffers(net, plan)) * ((group_elems(net, p) + 15) / 16 * 16);
     }
     return at;
 }
@@ -49,11 +54,14 @@ size_t wh_gradient_pending_elems(const struct wh_net *net, size_t *pending_offse
 /* Buffer `k` of the sum of `first` (and joined tensors) and its dtype. */
 static void *buffer_of(const struct wh_net *net, const struct wh_param *first, const struct wh_sum_plan *plan,
                        uint32_t k, enum wh_dtype *dtype) {
-    const bool aside = sums_aside(net, plan);
-    *dtype = k == 0 && !aside ? net->shape.grad_dtype : WH_F32;
-    if (k == 0 && !aside) return (char *)net->grads + first->offset * wh_dtype_bytes(net->shape.grad_dtype);
+    const uint32_t placed = placed_buffers(net, plan), unit = wh_net_unit(net, first);
+    const bool alone = wh_net_ranks(&net->shape) == 1;
+    *dtype = k < placed && alone ? net->shape.grad_dtype : WH_F32;
+    if (k < placed && alone) return (char *)net->grads + first->offset * wh_dtype_bytes(net->shape.grad_dtype);
+    if (k < placed)
+        return net->unit_sums[unit] + k * wh_net_sums_stride(net, unit) + (first->offset - net->unit_border[unit]);
     size_t each = (group_elems(net, first) + 15) / 16 * 16;
-    return net->pending + net->pending_offset[index_of(net, first)] + (size_t)(k - (aside ? 0 : 1)) * each;
+    return net->pending + net->pending_offset[index_of(net, first)] + (size_t)(k - placed) * each;
 }
 
 static void add_buffers(const struct wh_net *net, float *left, const float *right, size_t n) {
@@ -181,16 +189,35 @@ void wh_gradient_finish(struct wh_net *net) {
     }
 }
 
+static void *grads_at(const struct wh_net *net, size_t e) {
+    return (char *)net->grads + (e - net->grads_first) * wh_dtype_bytes(net->shape.grad_dtype);
+}
+
+void wh_gradient_keep(struct wh_net *net, size_t first, size_t end) {
+    enum { CHUNK = 1 << 16 };
+    const struct wh_range own = net->own;
+    if (first < own.begin) first = own.begin;
+    if (end > own.end) end = own.end;
+    if (first >= end) return;
+    uint32_t unit = 0;
+    while (first >= net->unit_border[unit + 1]) unit++;
+    const float *sums = net->unit_sums[unit] + (first - net->unit_border[unit]);
+    if ((const void *)sums == grads_at(net, first)) return;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t e = first; e < end; e += CHUNK)
+        wh_gradient_store(net, e, sums + (e - first), end - e < CHUNK ? end - e : CHUNK);
+}
+
 void wh_gradient_store(struct wh_net *net, size_t offset, const float *values, size_t n) {
     if (net->shape.grad_dtype == WH_F32)
-        memcpy((float *)net->grads + offset, values, n * sizeof *values);
+        memcpy(grads_at(net, offset), values, n * sizeof *values);
     else
-        net->vec->narrow((uint16_t *)net->grads + offset, values, n);
+        net->vec->narrow(grads_at(net, offset), values, n);
 }
 
 void wh_gradient_add(struct wh_net *net, size_t offset, const float *values, size_t n, float *scratch) {
-    const float *before = (float *)net->grads + offset;
-    if (net->shape.grad_dtype != WH_F32) net->vec->widen(scratch, (uint16_t *)net->grads + offset, n), before = scratch;
+    const float *before = grads_at(net, offset);
+    if (net->shape.grad_dtype != WH_F32) net->vec->widen(scratch, grads_at(net, offset), n), before = scratch;
     net->vec->add(scratch, before, values, n);
     wh_gradient_store(net, offset, scratch, n);
 }

@@ -1,6 +1,13 @@
 /* Gradients of parameters under the contract: chains over the tokens of a group, joined by the canonical tree
- * (sched/gradsum.h). Buffer 0 of a sum is the tensor's place in net->grads (in a bf16-gradient run with several calls: an
- * fp32 buffer that wh_gradient_finish rounds); buffers 1.. are net->pending. */
+ * (sched/gradsum.h). Where the buffers of a sum lie:
+ *
+ *   alone           buffer 0 is the tensor's place in net->grads (bf16 gradients of several calls: an fp32 buffer in
+ *                   net->pending that wh_gradient_finish rounds); the others are in net->pending
+ *   among ranks     contribution k of this rank's groups is fp32, in net->unit_sums[unit] + k * stride, from where it is
+ *                   reduced over the ranks; wh_gradient_keep brings the result to net->grads. The others in net->pending
+ *
+ * unit_sums are net->grads itself where that is whole and fp32; else a flat buffer of its own; else (wh_net_by_unit) slots
+ * that the layers use in turn. */
 #ifndef WH_MODEL_GRADIENT_H
 #define WH_MODEL_GRADIENT_H
 
@@ -23,7 +30,11 @@ void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_par
 /* Column sums of dy [n, width] (leading dimension ld): the gradient of a bias. `first` NULL: no such bias. */
 void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param *first, const void *dy, size_t ld);
 
-/* Rounds what is still in fp32 (bf16 gradients only). */
+/* Elements [first, end) of the line, as far as this rank keeps them: from unit_sums, reduced, to net->grads. They lie in
+ * one unit if sums are made by unit. */
+void wh_gradient_keep(struct wh_net *net, size_t first, size_t end);
+
+/* Alone: rounds what is still in fp32 (bf16 gradients only). */
 void wh_gradient_finish(struct wh_net *net);
 
 /* Stores `n` fp32 values as gradient elements from `offset`; add: onto what is there (scratch holds n floats). */

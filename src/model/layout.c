@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arch/norm_blocks.h"
 #include "base/tree.h"
+#include "comm/comm.h"
 #include "model/gradient.h"
 #include "model/net.h"
 #include "model/rope.h"
@@ -76,20 +78,97 @@ static void place_activations(struct wh_net *net, struct wh_arena *a) {
     net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
     net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
     net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V, sizeof(float));
+    net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
     net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
 }
 
-static void place_states(struct wh_net *net, struct wh_arena *a) {
+/* Where what collectives touch is taken from. */
+static struct wh_arena *shared_arena(struct wh_net *net, struct wh_arena *own) {
+    return wh_net_ranks(&net->shape) > 1 ? &net->shared : own;
+}
+
+static size_t unit_elems(const struct wh_net *net, uint32_t unit) {
+    return net->unit_border[unit + 1] - net->unit_border[unit];
+}
+
+static size_t longest_share(const struct wh_net_data *d) {
+    size_t most = 0;
+    for (uint32_t r = 0; r < d->ranks; r++) most = max2(most, d->owner_border[r + 1] - d->owner_border[r]);
+    return most;
+}
+
+static void *at_elem(void *buffer, size_t elem, size_t elem_bytes) { /* NULL while measuring */
+    return buffer ? (char *)buffer + elem * elem_bytes : NULL;
+}
+
+/* Slots that units are gathered into: outside the layers, then layers (wh_zero_slot). */
+static void place_gathered(struct wh_net *net, struct wh_arena *shared) {
     const struct wh_net_shape *s = &net->shape;
-    size_t elems = s->params->buffer_elems;
-    net->weights = take(a, WH_ROW_WEIGHTS, elems, wh_dtype_bytes(s->dtype));
-    net->master = net->weights;
-    if (s->dtype != WH_F32) net->master = s->train ? take(a, WH_ROW_MASTER, elems, sizeof(float)) : NULL;
-    if (!s->train) return;
-    net->grads = take(a, WH_ROW_GRADS, elems, wh_dtype_bytes(s->grad_dtype));
-    net->adam_m = take(a, WH_ROW_ADAM_M, elems, sizeof(float));
-    net->adam_v = take(a, WH_ROW_ADAM_V, elems, sizeof(float));
+    const uint32_t L = s->model->L, tail = L + 1, slots = s->data.prefetch + 1;
+    const size_t e = wh_dtype_bytes(s->dtype);
+    const size_t outside = s->model->tied ? unit_elems(net, 0) : max2(unit_elems(net, 0), unit_elems(net, tail));
+    net->unit_weights[0] = take(shared, WH_ROW_GATHERED, outside, e);
+    net->unit_weights[tail] =
+        s->model->tied ? take(shared, WH_ROW_GATHERED, unit_elems(net, tail), e) : net->unit_weights[0];
+    for (uint32_t u = 1; u <= L; u++)
+        net->unit_weights[u] =
+            u <= slots ? take(shared, WH_ROW_GATHERED, unit_elems(net, u), e) : net->unit_weights[u - slots];
+}
+
+static void place_weights(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t zero = s->data.zero_stage, units = s->model->L + 2;
+    const size_t e = wh_dtype_bytes(s->dtype), own = net->own.end - net->own.begin;
+    net->weights_first = zero == 3 ? net->own.begin : 0;
+    net->weights = take(zero >= 1 ? shared_arena(net, a) : a, WH_ROW_WEIGHTS,
+                        zero == 3 ? longest_share(&s->data) : s->params->buffer_elems, e);
+    if (zero == 3) place_gathered(net, shared_arena(net, a));
+    for (uint32_t u = 0; u < units && zero < 3; u++)
+        net->unit_weights[u] = at_elem(net->weights, net->unit_border[u], e);
+    net->master = net->weights, net->master_first = net->weights_first;
+    if (s->dtype == WH_F32) return;
+    net->master = s->train ? take(a, WH_ROW_MASTER, own, sizeof(float)) : NULL;
+    net->master_first = net->own.begin;
+}
+
+/* Sums by unit: one slot for what lies behind the layers, one for a tied table, some that the layers take in turn. */
+static void place_sum_slots(struct wh_net *net, struct wh_arena *shared) {
+    const uint32_t L = net->shape.model->L, tail = L + 1;
+    const size_t e = net->contributions * sizeof(float);
+    net->unit_sums[tail] = take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, tail), e);
+    net->unit_sums[0] = net->shape.model->tied ? take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, 0), e) : NULL;
+    for (uint32_t u = 1; u <= L; u++)
+        net->unit_sums[u] = u <= WH_NET_SUM_SLOTS ? take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, u), e)
+                                                  : net->unit_sums[u - WH_NET_SUM_SLOTS];
+}
+
+static void place_gradients(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    struct wh_arena *shared = shared_arena(net, a);
+    const size_t e = wh_dtype_bytes(s->grad_dtype), line = s->params->buffer_elems;
+    const bool ranks = wh_net_ranks(s) > 1, by_unit = wh_net_by_unit(s), same = s->grad_dtype == WH_F32 && !by_unit;
+    const bool share = by_unit && s->data.zero_stage >= 2;
+    net->grads_first = share ? net->own.begin : 0;
+    net->grads = take(same ? shared : a, WH_ROW_GRADS, share ? net->own.end - net->own.begin : line, e);
+    net->sums_elems = by_unit ? 0 : line;
+    if (by_unit) place_sum_slots(net, shared);
+    if (ranks && !by_unit) {
+        /* contribution 0, then the others; fp32 gradients are contribution 0 */
+        float *sums = same ? net->grads : take(shared, WH_ROW_GRADS_SUMS, line, sizeof(float));
+        take(shared, WH_ROW_GRADS_SUMS, (net->contributions - 1) * line, sizeof(float));
+        for (uint32_t u = 0; u < s->model->L + 2; u++)
+            net->unit_sums[u] = at_elem(sums, net->unit_border[u], sizeof(float));
+    }
     net->pending = take(a, WH_ROW_GRADS_PENDING, wh_gradient_pending_elems(net, NULL), sizeof(float));
+}
+
+static void place_states(struct wh_net *net, struct wh_arena *a) {
+    const size_t own = net->own.end - net->own.begin;
+    place_weights(net, a);
+    if (!net->shape.train) return;
+    place_gradients(net, a);
+    net->adam_m = take(a, WH_ROW_ADAM_M, own, sizeof(float));
+    net->adam_v = take(a, WH_ROW_ADAM_V, own, sizeof(float));
 }
 
 static void place_backward(struct wh_net *net, struct wh_arena *a) {
@@ -97,7 +176,11 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     size_t tokens = (size_t)net->shape.global_batch * net->shape.T;
     if (!net->shape.train) return;
-    net->dx = take(a, WH_ROW_BACKWARD, tokens * m->C, e);
+    const size_t leaves = (size_t)net->shape.grain.data * net->shape.grain.sequence * net->shape.grain.tensor;
+    net->dx = take(shared_arena(net, a), WH_ROW_BACKWARD, tokens * m->C, e);
+    net->leaf_loss = take(shared_arena(net, a), WH_ROW_BATCH, leaves, sizeof(double));
+    if (wh_net_ranks(&net->shape) > 1)
+        net->norm_partial = take(&net->shared, WH_ROW_BATCH, wh_norm_block_count(net->shape.params, net->shape.grain.tensor), sizeof(double));
     net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, e);
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));
@@ -164,6 +247,8 @@ static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, ui
     const struct wh_sum_shape shape = {.sequences = s->global_batch,
                                        .positions = s->T,
                                        .groups = s->grain.data,
+                                       .first_group = s->data.rank * (s->grain.data / wh_net_ranks(s)),
+                                       .group_count = s->grain.data / wh_net_ranks(s),
                                        .chunks = chunks,
                                        .piece_tokens = piece_tokens,
                                        .span_tokens = s->micro_batch * s->T};
@@ -177,6 +262,19 @@ static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, ui
     return WH_OK;
 }
 
+/* All sums have the same contributions: chunks are a power of two among ranks (config/check.c). */
+static enum wh_status new_joins(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t ranks = wh_net_ranks(s);
+    WH_TRY(wh_sum_joins(s->grain.data, s->grain.sequence, ranks, &net->joins));
+    for (uint32_t r = 0; r < ranks; r++)
+        if (net->joins.inputs[r] > net->contributions) net->contributions = net->joins.inputs[r];
+    WH_ASSERT(net->sum_matrix.plan.roots == net->joins.inputs[s->data.rank] &&
+              net->sum_head.plan.roots == net->sum_matrix.plan.roots &&
+              net->sum_vector.plan.roots == net->sum_matrix.plan.roots);
+    return WH_OK;
+}
+
 static enum wh_status new_tables(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
     const struct wh_model *m = s->model;
@@ -184,18 +282,27 @@ static enum wh_status new_tables(struct wh_net *net) {
     net->x = calloc(m->L + 1, sizeof *net->x);
     net->acts = calloc(m->L, sizeof *net->acts);
     net->pending_offset = calloc(s->params->count, sizeof *net->pending_offset);
-    if (!net->param || !net->x || !net->acts || !net->pending_offset)
+    net->unit_border = calloc(m->L + 3, sizeof *net->unit_border);
+    net->unit_weights = calloc(m->L + 2, sizeof *net->unit_weights);
+    net->unit_sums = calloc(m->L + 2, sizeof *net->unit_sums);
+    if (!net->param || !net->x || !net->acts || !net->pending_offset || !net->unit_border || !net->unit_weights ||
+        !net->unit_sums)
         return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", m->L);
     for (size_t i = 0; i < s->params->count; i++) {
         const struct wh_param *p = &s->params->list[i];
         net->param[(p->layer < 0 ? (int)m->L : p->layer) * WH_P_COUNT + (int)p->id] = p;
     }
+    wh_params_units(s->params, m->L, net->unit_border);
+    net->own = (struct wh_range){0, s->params->buffer_elems};
+    if (s->data.zero_stage >= 1 && wh_net_ranks(s) > 1)
+        net->own = (struct wh_range){s->data.owner_border[s->data.rank], s->data.owner_border[s->data.rank + 1]};
     net->loss_block = choose_loss_block(s);
     WH_TRY(new_all_parts(net));
     if (!s->train) return WH_OK;
     WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, &net->sum_matrix));
     WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, &net->sum_head));
-    return new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, &net->sum_vector);
+    WH_TRY(new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, &net->sum_vector));
+    return new_joins(net);
 }
 
 static void free_sums(struct wh_net_sums *s) {
@@ -213,27 +320,33 @@ static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *n
     net->attention_scale = (float)(1.0 / sqrt((double)shape->model->D));
     WH_TRY(new_tables(net));
     net->arena = wh_arena_measuring("job");
+    net->shared = wh_arena_measuring("shared");
     place(net, &net->arena);
     return WH_OK;
 }
 
-enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *out) {
+enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *own, struct wh_arena *shared) {
     struct wh_net net;
     enum wh_status status = measure(shape, &net);
-    if (status == WH_OK) *out = net.arena;
+    if (status == WH_OK) *own = net.arena;
+    if (status == WH_OK && shared) *shared = net.shared;
     wh_net_free(&net);
     return status;
 }
 
 enum wh_status wh_net_new(const struct wh_net_shape *shape, struct wh_net *out) {
     struct wh_net net;
+    void *shared = NULL;
     enum wh_status status;
     WH_TRY_GOTO(measure(shape, &net), free_net);
     WH_TRY_GOTO(wh_memory_reserve(net.arena.used_bytes, &net.memory), free_net);
     net.memory_bytes = net.arena.used_bytes;
+    if (net.shared.used_bytes) WH_TRY_GOTO(wh_comm_buffer(shape->data.job, net.shared.used_bytes, &shared), free_net);
     net.arena = wh_arena_over("job", net.memory, net.memory_bytes);
+    net.shared = wh_arena_over("shared", shared, net.shared.used_bytes);
     place(&net, &net.arena);
     wh_arena_seal(&net.arena);
+    wh_arena_seal(&net.shared);
     if (shape->train) wh_gradient_pending_elems(&net, net.pending_offset);
     if (net.rope_cos) wh_rope_tables(shape->model, shape->T, net.rope_cos, net.rope_sin);
     *out = net;
@@ -249,6 +362,9 @@ void wh_net_free(struct wh_net *net) {
     free(net->x);
     free(net->acts);
     free(net->pending_offset);
+    free(net->unit_border);
+    free(net->unit_weights);
+    free(net->unit_sums);
     free(net->parts_o.list), free(net->parts_down.list), free(net->parts_qkv.list);
     free(net->parts_up.list), free(net->parts_vocab.list);
     free_sums(&net->sum_matrix), free_sums(&net->sum_head), free_sums(&net->sum_vector);

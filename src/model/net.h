@@ -27,11 +27,24 @@
 #include "ledger/arena.h"
 #include "ledger/times.h"
 #include "sched/gradsum.h"
+#include "sched/zero.h"
 #include "tensor/attention.h"
 #include "tensor/gemm.h"
 #include "tensor/vec.h"
 
+struct wh_comm_job;
+
 enum wh_keep { WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS }; /* recompute: none, selective, full */
+
+/* Which part of a data-parallel job a net is; all zero: alone. Rank r of n works on the sequences [r B / n, (r + 1) B / n)
+ * of the global batch B, which are whole groups of grain.data. */
+struct wh_net_data {
+    uint32_t ranks, rank;
+    uint32_t zero_stage;
+    const size_t *owner_border; /* [ranks + 1], elements of the flat line (arch/owners.h); borrowed */
+    uint32_t prefetch;          /* stage 3: units gathered ahead */
+    struct wh_comm_job *job;    /* has the memory that collectives touch; wh_net_predict doesn't read it */
+};
 
 struct wh_net_shape {
     const struct wh_model *model; /* borrowed, as params */
@@ -47,6 +60,7 @@ struct wh_net_shape {
     int threads;
     const char *kernels; /* NULL: best */
     uint64_t seed;       /* of dropout */
+    struct wh_net_data data;
 };
 
 /* Token ids and targets of a global batch, [sequences][T]; borrowed. */
@@ -82,8 +96,20 @@ struct wh_net_sums {
     struct wh_gemm_part *parts; /* [plan.part_count] */
 };
 
+/* What a data-parallel job does around the units of sched/zero.h; members may be NULL. Anything but WH_OK ends the pass. */
+struct wh_net_hooks {
+    void *context;
+    /* Read number `read` of a pass (wh_zero_read) is next: its unit's weights must be there. */
+    enum wh_status (*need)(void *context, bool train, uint32_t read);
+    /* The room for a unit's gradients will be written. */
+    enum wh_status (*room)(void *context, uint32_t unit);
+    /* The unit's gradients of all this rank's sequences are complete. */
+    enum wh_status (*done)(void *context, uint32_t unit);
+};
+
 struct wh_net {
     struct wh_net_shape shape;
+    struct wh_net_hooks hooks;
     const struct wh_vec *vec;
     const struct wh_attention_kernels *attention;
     struct wh_gemm_pool pool;
@@ -91,17 +117,27 @@ struct wh_net {
 
     struct wh_times times; /* spent since the net was made, or since the caller zeroed them */
 
-    struct wh_arena arena;
+    struct wh_arena arena;  /* this process' own memory */
+    struct wh_arena shared; /* what collectives touch; empty if alone */
     void *memory;
     size_t memory_bytes;
 
-    /* flat buffers with the offsets of the parameter table */
-    void *weights; /* compute dtype */
-    void *grads;   /* grad_dtype */
-    float *master; /* fp32; is `weights` itself in fp32 runs */
-    float *adam_m, *adam_v;
+    /* Flat buffers with the offsets of the parameter table; element e of the line lies at [e - ..._first]. */
+    void *weights;                             /* compute dtype */
+    void *grads;                               /* grad_dtype */
+    float *master;                             /* fp32; is `weights` itself in fp32 runs */
+    float *adam_m, *adam_v;                    /* of the own range */
+    struct wh_range own;                       /* what this rank updates; alone: the whole line */
+    size_t weights_first, grads_first, master_first;
     float *pending;         /* see gradient.h */
     size_t *pending_offset; /* [params] */
+    size_t *unit_border;    /* [L + 3]: units of sched/zero.h */
+    void **unit_weights;    /* [L + 2]: where a unit's weights are read */
+    float **unit_sums;      /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
+    size_t sums_elems;      /* whole sums: from one contribution to the next; 0: by unit */
+    struct wh_sum_joins joins; /* of the ranks' contributions to sums over the batch */
+    uint32_t contributions;    /* the most that a rank has */
+    double *norm_partial;      /* [blocks of the gradient norm] room to gather them in; NULL if alone */
 
     void **x;                   /* [L + 1]: residual stream entering each layer, and leaving the last */
     struct wh_layer_acts *acts; /* [L] */
@@ -110,6 +146,8 @@ struct wh_net {
     float *logits;    /* [loss_block, V]; their gradient afterwards */
     uint32_t loss_block;
     double *token_loss; /* [global_batch * T] */
+    double *sequence_loss; /* [micro_batch] of an evaluation */
+    double *leaf_loss;  /* [leaves of the batch]: token losses of each leaf of sum_vector, in their order */
 
     void *dx;     /* [global_batch * T, C] gradient of the residual stream; ends as that of the embedding */
     void *d_norm; /* [n, C] */
@@ -127,33 +165,41 @@ struct wh_net {
     const struct wh_param **param; /* [L + 1][WH_P_COUNT]; row L for tensors outside the layers */
 };
 
-/* Bytes of each ledger row that a net of this shape will take, without taking them. Errors as wh_net_new. */
-enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *out);
+/* Bytes of each ledger row that a net of this shape will take of its own memory, and of the job's (NULL: not asked),
+ * without taking them. Errors as wh_net_new. */
+enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *own, struct wh_arena *shared);
 
 /* Errors: NOMEM; CONFIG for a kernel name that can't run here. */
 enum wh_status wh_net_new(const struct wh_net_shape *shape, struct wh_net *out);
 void wh_net_free(struct wh_net *net);
 
-/* Initial weights, a function of (seed, parameter, element) alone: see init.c. Zeroes the moments. */
+/* Initial weights of the own range, a function of (seed, parameter, element) alone: see init.h. Zeroes the moments. */
 void wh_net_init_weights(struct wh_net *net, uint64_t seed);
 
-/* Rounds the fp32 master to the compute weights (nothing to do in fp32). */
+/* Rounds the own range of the fp32 master to the compute weights (nothing to do in fp32). */
 void wh_net_refresh_weights(struct wh_net *net);
 
-/* Forward, loss and backward of micro-batch `index` of the global batch; token losses go to net->token_loss.
- * `grad_scale` = 1 / number of valid labels in the global batch. Micro-batches must come in order. */
-void wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
-                  uint32_t step);
+/* Forward, loss and backward of micro-batch `index` of this rank's part of the global batch; token losses go to
+ * net->token_loss. `grad_scale` = 1 / number of valid labels in the global batch. Micro-batches must come in order.
+ * Errors: those of the hooks; none without. */
+enum wh_status wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
+                            uint32_t step);
 
-/* Completes the gradients of the batch (embedding, rounding to bf16); returns the sum of the token losses in the
- * contract's order. */
+/* What is left after the last micro-batch, in three parts between which a data-parallel job gathers the others' dx and
+ * leaf_loss. First the losses of this rank's leaves; then, with all of net->dx, the gradients (embedding, rounding to
+ * bf16); then the sum of the token losses in the contract's order. */
+void wh_net_finish_leaves(struct wh_net *net);
+void wh_net_finish_gradients(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
+double wh_net_finish_loss(const struct wh_net *net);
+
+/* All three, alone. */
 double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
 
-/* Forward only of `sequences` <= micro_batch sequences; adds their losses, summed over valid labels, to *sum one sequence
- * after the other, so that a mean over many sequences doesn't depend on the micro-batch. */
-void wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences, double *sum);
+/* Forward only of `sequences` <= micro_batch sequences; each one's loss, summed over its valid labels, goes to
+ * net->sequence_loss. 0 sequences: takes part in the job's gathers only. Errors: those of the hooks. */
+enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences);
 
-/* Forward of one sequence of `tokens` <= T ids, no loss; writes the logits of its last position, [V]. */
+/* Forward of one sequence of `tokens` <= T ids, no loss; writes the logits of its last position, [V]. Alone only. */
 void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits);
 
 /* What layer `l` keeps for its backward pass; nothing but inputs where there is none. */
@@ -161,15 +207,44 @@ static inline enum wh_keep wh_net_keep(const struct wh_net_shape *s, uint32_t l)
     return s->train && l >= s->full_layers ? s->keep : WH_KEEP_INPUTS;
 }
 
+static inline uint32_t wh_net_ranks(const struct wh_net_shape *s) { return s->data.ranks ? s->data.ranks : 1; }
+/* Sequences of the global batch that are this rank's. */
+static inline uint32_t wh_net_sequences(const struct wh_net_shape *s) { return s->global_batch / wh_net_ranks(s); }
+static inline uint32_t wh_net_first_sequence(const struct wh_net_shape *s) {
+    return wh_net_sequences(s) * s->data.rank;
+}
+/* Gradients leave the room they were summed in unit by unit, during the backward pass: where they are kept in parts, or
+ * rounded, and no later micro-batch adds to them. */
+static inline bool wh_net_by_unit(const struct wh_net_shape *s) {
+    return wh_net_ranks(s) > 1 && wh_net_sequences(s) == s->micro_batch &&
+           (s->data.zero_stage >= 2 || s->grad_dtype != WH_F32);
+}
+/* How many of a unit's gradient sums are under way at once, layers. */
+enum { WH_NET_SUM_SLOTS = 2 };
+
 /* NULL if the model has no such tensor. layer -1: outside the layers. */
 static inline const struct wh_param *wh_net_param(const struct wh_net *net, enum wh_param_id id, int layer) {
     return net->param[(layer < 0 ? (int)net->shape.model->L : layer) * WH_P_COUNT + (int)id];
 }
 
+/* The unit (sched/zero.h) that a tensor lies in. */
+static inline uint32_t wh_net_unit(const struct wh_net *net, const struct wh_param *p) {
+    if (p->layer >= 0) return (uint32_t)p->layer + 1;
+    return p->offset < net->unit_border[1] ? 0 : net->shape.model->L + 1;
+}
+
+/* From a contribution to the unit's sums to the next one's, in elements. */
+static inline size_t wh_net_sums_stride(const struct wh_net *net, uint32_t unit) {
+    return net->sums_elems ? net->sums_elems : net->unit_border[unit + 1] - net->unit_border[unit];
+}
+
 /* The compute weights of a tensor, NULL if absent. */
 static inline const void *wh_net_weight(const struct wh_net *net, enum wh_param_id id, int layer) {
     const struct wh_param *p = wh_net_param(net, id, layer);
-    return p ? (const char *)net->weights + p->offset * wh_dtype_bytes(net->shape.dtype) : NULL;
+    if (!p) return NULL;
+    const uint32_t unit = wh_net_unit(net, p);
+    return (const char *)net->unit_weights[unit] +
+           (p->offset - net->unit_border[unit]) * wh_dtype_bytes(net->shape.dtype);
 }
 
 /* The matrix that turns the last activations into logits: the head, or the token embedding if tied. */

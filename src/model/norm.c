@@ -9,7 +9,7 @@ static const struct wh_param *norm_bias(const struct wh_net *net, enum wh_param_
 }
 
 static const float *read_vector(const struct wh_net *net, const struct wh_param *p, float *scratch) {
-    return wh_rows_read(net, net->weights, p->offset, p->elems, scratch);
+    return wh_rows_read(net, wh_net_weight(net, p->id, p->layer), 0, p->elems, scratch);
 }
 
 void wh_norm_forward(struct wh_net *net, size_t n, const void *x, enum wh_param_id gain, int layer, void *y,

@@ -6,7 +6,9 @@
  *     wh_layout_free(&l);
  *
  * Counted from the parameter table (arch/params.h), so a rank's numbers are sums of pieces that exist, not the model's
- * size divided by something. Without the padding of flat buffers, activations, buckets and scratch. */
+ * size divided by something. `params` counts parameters; elements and bytes are those of the flat buffers, gaps of
+ * alignment included, and shares are those of arch/owners.h, which the training step reads too. Without activations,
+ * buckets and scratch. */
 #ifndef WH_PLAN_LAYOUT_H
 #define WH_PLAN_LAYOUT_H
 
@@ -21,7 +23,8 @@ struct wh_layout_options {
 
 struct wh_layout_rank {
     uint64_t params;          /* of its stage and tensor slice */
-    uint64_t owned;           /* of those: whose optimizer state it keeps; with ZeRO >= 1 a share of the data group's */
+    uint64_t line_elems;      /* of a flat buffer that holds them */
+    uint64_t owned_elems;     /* of those: whose optimizer state it keeps; with ZeRO >= 1 a share of the data group's */
     uint64_t weight_bytes;    /* compute weights; ZeRO 3: of the share */
     uint64_t grad_bytes;      /* ZeRO >= 2: of the share */
     uint64_t optimizer_bytes; /* two moments, and fp32 master weights where the compute weights are bf16 */

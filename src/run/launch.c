@@ -14,6 +14,7 @@
 
 #define SECOND_NS ((uint64_t)1000000000)
 #define TICK_NS   (SECOND_NS / 20)
+#define LIFE_NS   (SECOND_NS / 50) /* of processor time are a sign of life; who sleeps on others' news takes far less */
 
 enum { LINE_BYTES = 4096, WORDS_BYTES = 512, EXIT_RETRY = 75 };
 
@@ -40,9 +41,20 @@ struct seen {
     int wait_status;
     uint64_t ended_ns; /* 0: it runs */
     bool killed;       /* by us */
+    uint64_t alive_ns; /* last sign of life, which changed these two */
+    uint64_t beat_ns, processor_ns;
+    bool stopped; /* SIGSTOP, or held by a debugger */
 };
 
-enum cause_kind { NO_CAUSE, CAUSE_RECORD, CAUSE_END, CAUSE_SILENT, CAUSE_SLOW_STOP, CAUSE_PEER_RECORD };
+enum cause_kind {
+    NO_CAUSE,
+    CAUSE_RECORD,
+    CAUSE_END,
+    CAUSE_SILENT,
+    CAUSE_SLOW_STOP,
+    CAUSE_INTERRUPTED, /* twice */
+    CAUSE_PEER_RECORD
+};
 
 struct cause {
     enum cause_kind kind;
@@ -60,8 +72,8 @@ struct launch {
     struct wh_children *children;
     struct seen *seen;
     uint64_t failing_ns; /* when the job began to fail; 0: it hasn't */
-    uint64_t stopping_ns;
-    struct cause hung; /* silent or too slow to stop, as found by the launcher */
+    uint64_t stopping_ns, looked_ns;
+    struct cause hung; /* silent or not stopped in time, as found by the launcher */
     struct wh_launch_result result;
 };
 
@@ -186,7 +198,9 @@ static void take_end(struct launch *l, uint32_t rank, int wait_status) {
     s->wait_status = wait_status;
     s->ended_ns = wh_clock_ns();
     if (is_failure(wait_status) && !stopped_as_asked(l, wait_status)) begin_to_fail(l);
-    if (l->options->job) wh_comm_job_ended(l->options->job, rank, wait_status);
+    /* Who stopped in order has done its part of everything: like an exit with 0 that ends nobody else. */
+    const bool in_order = wh_process_end(wait_status).exit_code == EXIT_RETRY;
+    if (l->options->job) wh_comm_job_ended(l->options->job, rank, in_order ? 0 : wait_status);
 }
 
 static void kill_all(struct launch *l) {
@@ -200,7 +214,7 @@ static void kill_all(struct launch *l) {
 
 static void take_signal(struct launch *l, int number) {
     if (l->stopping_ns && wh_signal_is_interrupt(number)) {
-        l->hung = (struct cause){CAUSE_SLOW_STOP, 0, wh_clock_ns()};
+        l->hung = (struct cause){CAUSE_INTERRUPTED, 0, wh_clock_ns()};
         begin_to_fail(l);
         kill_all(l);
     }
@@ -212,18 +226,47 @@ static void take_signal(struct launch *l, int number) {
         if (!l->seen[r].ended_ns) wh_child_signal(l->children, r, number);
 }
 
-/* The rank whose last sign of life is oldest: the others wait for it. */
+static void look_for_life(struct launch *l, uint32_t rank, uint64_t now) {
+    struct seen *s = &l->seen[rank];
+    const uint64_t beat = atomic_load_explicit(&l->page->slot[rank].beat_ns, memory_order_acquire);
+    uint64_t processor_ns;
+    const char state = wh_process_state(wh_child_pid(l->children, rank), &processor_ns);
+    const bool ready = state == 'R'; /* if others have the processors */
+    s->stopped = state == 'T' || state == 't';
+    if (s->alive_ns && !ready && beat == s->beat_ns && processor_ns < s->processor_ns + LIFE_NS) return;
+    s->alive_ns = now, s->beat_ns = beat, s->processor_ns = processor_ns;
+}
+
+/* Who waits for a silent rank may be as silent. A stopped process can't be the one that waits; else the longest silence
+ * is the likeliest cause. */
+static bool likelier(const struct seen *a, const struct seen *b) {
+    return a->stopped != b->stopped ? a->stopped : a->alive_ns < b->alive_ns;
+}
+
+static void log_stall(struct launch *l) {
+    struct wh_text text = {0};
+    if (!l->options->job) return;
+    wh_comm_job_describe(l->options->job, &text);
+    add_to_log(l, 0, text.data, text.bytes);
+    wh_text_fini(&text);
+}
+
 static void look_for_silence(struct launch *l, uint64_t now) {
-    uint64_t oldest = UINT64_MAX;
-    uint32_t rank = 0;
+    const uint64_t silence = l->options->silence_ns;
+    const struct seen *worst = NULL;
+    if (now < l->looked_ns + (silence / 8 < SECOND_NS ? silence / 8 : SECOND_NS)) return;
+    l->looked_ns = now;
     for (uint32_t r = 0; r < l->options->ranks; r++) {
-        const uint64_t beat = atomic_load_explicit(&l->page->slot[r].beat_ns, memory_order_acquire);
-        if (!l->seen[r].ended_ns && beat && beat < oldest) oldest = beat, rank = r;
+        const struct seen *s = &l->seen[r];
+        if (s->ended_ns) continue;
+        look_for_life(l, r, now);
+        if (now >= s->alive_ns + silence && (!worst || likelier(s, worst))) worst = s;
     }
-    if (oldest == UINT64_MAX || now < oldest + l->options->silence_ns) return;
-    l->hung = (struct cause){CAUSE_SILENT, rank, now};
+    if (!worst) return;
+    l->hung = (struct cause){CAUSE_SILENT, (uint32_t)(worst - l->seen), now};
     begin_to_fail(l);
-    if (l->options->job) wh_comm_job_abort(l->options->job, WH_PEER, "rank %u is silent", rank);
+    log_stall(l);
+    if (l->options->job) wh_comm_job_abort(l->options->job, WH_PEER, "rank %u is silent", l->hung.rank);
 }
 
 static void look_at_clock(struct launch *l) {
@@ -236,7 +279,7 @@ static void look_at_clock(struct launch *l) {
         l->hung = (struct cause){CAUSE_SLOW_STOP, 0, now};
         begin_to_fail(l);
         kill_all(l);
-    } else if (l->options->silence_ns && !l->stopping_ns) {
+    } else if (l->options->silence_ns) {
         look_for_silence(l, now);
     }
 }
@@ -318,16 +361,32 @@ static void tell_end(const struct launch *l, uint32_t rank, struct wh_text *out)
         wh_text_add(out, "; the last it said: %s", l->seen[rank].words);
 }
 
-static enum wh_status tell_slow_stop(const struct launch *l) {
+static enum wh_status tell_slow_stop(const struct launch *l, const struct cause *c) {
     char room[16];
+    if (c->kind == CAUSE_INTERRUPTED)
+        return WH_FAIL(WH_RETRY,
+                       "interrupted twice: %u of %u ranks were killed; steps since the newest checkpoint are lost",
+                       l->result.killed, l->options->ranks);
     return WH_FAIL(WH_PEER, "stopped by %s, but %u of %u ranks did not end and were killed",
                    wh_signal_name(l->result.stopped_by, room), l->result.killed, l->options->ranks);
 }
 
-/* The rank's own record, with the rank in front of its message. */
-static enum wh_status tell_record(const struct wh_error *record, const char *rank) {
+static bool all_say(const struct launch *l, const struct wh_error *record) {
+    for (uint32_t r = 0; r < l->options->ranks; r++) {
+        const struct slot *s = &l->page->slot[r];
+        if (!atomic_load_explicit(&s->failed_ns, memory_order_acquire) || s->error.code != record->code ||
+            strcmp(s->error.message, record->message) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The rank's own record, with the rank in front of its message unless it is everybody's. */
+static enum wh_status tell_record(const struct launch *l, const struct wh_error *record, const char *rank) {
     struct wh_error *e = wh_error();
-    wh_fail(record->file, record->line, record->code, "%s: %s", rank, record->message);
+    const bool shared = all_say(l, record);
+    wh_fail(record->file, record->line, record->code, "%s%s%s", shared ? "" : rank, shared ? "" : ": ",
+            record->message);
     e->frames = record->frames;
     memcpy(e->frame, record->frame, sizeof e->frame);
     return record->code;
@@ -337,13 +396,14 @@ static enum wh_status tell_cause(struct launch *l, const struct cause *c) {
     const struct slot *slot = &l->page->slot[c->rank];
     struct wh_text text = {0};
     enum wh_status status;
-    if (c->kind == CAUSE_SLOW_STOP) return tell_slow_stop(l);
+    if (c->kind == CAUSE_SLOW_STOP || c->kind == CAUSE_INTERRUPTED) return tell_slow_stop(l, c);
     name_rank(l, c->rank, &text);
     if (c->kind == CAUSE_END) tell_end(l, c->rank, &text);
     if (c->kind == CAUSE_SILENT)
-        wh_text_add(&text, " gave no sign of life for %.3g s", (double)l->options->silence_ns / 1e9);
+        wh_text_add(&text, " gave no sign of life for %.3g s%s", (double)l->options->silence_ns / 1e9,
+                    l->seen[c->rank].stopped ? ": its process is stopped" : "");
     if (c->kind == CAUSE_RECORD || c->kind == CAUSE_PEER_RECORD)
-        status = tell_record(&slot->error, text.data);
+        status = tell_record(l, &slot->error, text.data);
     else
         status = WH_FAIL(WH_PEER, "%s", text.data);
     wh_error()->rank = (int)c->rank;
@@ -466,7 +526,8 @@ enum wh_status wh_launch_run(const struct wh_launch_options *options,
         WH_TRY(wh_dir_create(options->folder));
         WH_TRY(wh_lock_take(options->folder, &lock));
     }
-    enum wh_status status = set_up(&l);
+    enum wh_status status = options->prepare ? options->prepare(context) : WH_OK;
+    if (status == WH_OK) status = set_up(&l);
     if (status == WH_OK) {
         say_topology(&l);
         status = start_all(&l);

@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arch/owners.h"
 #include "data/tokenizer.h"
 #include "model/rows.h"
 #include "optim/schedule.h"
 #include "os/memory.h"
 #include "os/probe.h"
 
-/* Shape of the net that a configuration asks for. */
-static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_params *params) {
+/* Shape of the net that a configuration asks for on data-parallel rank `rank`. */
+static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_params *params, uint32_t rank,
+                                    const size_t *owner_border) {
     static const char *const kernels[] = {NULL, "reference", "avx2", "avx512"};
     static const enum wh_keep keep[] = {WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS};
     return (struct wh_net_shape){
@@ -30,7 +32,23 @@ static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_p
         .threads = c->threads ? (int)c->threads : wh_probe_processors(),
         .kernels = kernels[c->kernels],
         .seed = c->general.seed,
+        .data = {.ranks = c->parallelism.dp,
+                 .rank = rank,
+                 .zero_stage = c->parallelism.dp > 1 ? c->optimizer.zero_stage : 0,
+                 .owner_border = owner_border,
+                 .prefetch = c->optimizer.prefetch},
     };
+}
+
+static enum wh_status new_owners(const struct wh_config *c, const struct wh_params *params, size_t **out) {
+    size_t *border = calloc((size_t)c->parallelism.dp + 1, sizeof *border);
+    if (!border) return WH_FAIL(WH_NOMEM, "no memory for the owners' borders");
+    enum wh_status status = wh_owners(params, c->grain.tensor, c->parallelism.dp, border);
+    if (status == WH_OK)
+        *out = border;
+    else
+        free(border);
+    return status;
 }
 
 /* The configured tokenizer and the token that ends a document (-1: none). */
@@ -98,17 +116,45 @@ static enum wh_status open_batch(struct wh_session *s) {
 }
 
 static enum wh_status open_net(struct wh_session *s) {
-    const struct wh_net_shape shape = shape_of(s->config, &s->params);
+    const uint32_t rank = s->team ? wh_comm_rank(s->team->dp) : 0;
     struct wh_arena predicted;
-    WH_TRY(wh_net_predict(&shape, &predicted));
+    WH_TRY(new_owners(s->config, &s->params, &s->owner_border));
+    struct wh_net_shape shape = shape_of(s->config, &s->params, rank, s->owner_border);
+    shape.data.job = s->team ? s->team->job : NULL;
+    WH_TRY(wh_net_predict(&shape, &predicted, NULL));
     const size_t available = wh_memory_available_bytes();
-    if (available && predicted.used_bytes > available)
+    if (!s->team && available && predicted.used_bytes > available) /* of several ranks the launcher has asked for all */
         return WH_FAIL(
             WH_FIT,
             "the step needs %.2f GiB and %.2f GiB are free; smaller: tokens.micro_batch_size, recompute: full,"
             " model.dtype: bfloat16, grain.data: 1",
             (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
-    return wh_net_new(&shape, &s->net);
+    WH_TRY(wh_net_new(&shape, &s->net));
+    if (wh_net_ranks(&shape) == 1) return WH_OK;
+    return wh_replica_open(&s->net, s->team->job, s->team->dp, s->config->optimizer.bucket_bytes, &s->replica);
+}
+
+static enum wh_status predict(const struct wh_config *c, uint32_t rank, const struct wh_params *params,
+                              const size_t *owner_border, size_t *private_bytes, size_t *arena_bytes) {
+    const struct wh_net_shape shape = shape_of(c, params, rank, owner_border);
+    struct wh_arena own, shared;
+    WH_TRY(wh_net_predict(&shape, &own, &shared));
+    *private_bytes = own.used_bytes, *arena_bytes = shared.used_bytes;
+    return WH_OK;
+}
+
+enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, size_t *private_bytes,
+                                  size_t *arena_bytes) {
+    struct wh_params params;
+    size_t *owner_border;
+    WH_TRY(wh_params_new(&config->arch, &params));
+    enum wh_status status = new_owners(config, &params, &owner_border);
+    if (status == WH_OK) {
+        status = predict(config, rank, &params, owner_border, private_bytes, arena_bytes);
+        free(owner_border);
+    }
+    wh_params_free(&params);
+    return status;
 }
 
 static enum wh_status open_optimizer(struct wh_session *s) {
@@ -129,12 +175,18 @@ static enum wh_status open_optimizer(struct wh_session *s) {
                                              .m = net->adam_m,
                                              .v = net->adam_v,
                                              .weights = net->weights,
-                                             .weight_dtype = net->shape.dtype};
+                                             .weight_dtype = net->shape.dtype,
+                                             .own = net->own,
+                                             .grads_first = net->grads_first,
+                                             .master_first = net->master_first,
+                                             .states_first = net->own.begin,
+                                             .weights_first = net->weights_first,
+                                             .partial = net->norm_partial};
     return wh_adamw_new(&settings, &buffers, &s->adamw);
 }
 
-enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out) {
-    struct wh_session s = {.config = config};
+enum wh_status wh_session_open(const struct wh_config *config, const struct wh_team *team, struct wh_session *out) {
+    struct wh_session s = {.config = config, .team = team};
     enum wh_status status;
     WH_TRY_GOTO(wh_params_new(&config->arch, &s.params), close);
     *out = s; /* the table's address goes into the net */
@@ -153,6 +205,7 @@ close:
 
 void wh_session_close(struct wh_session *s) {
     wh_adamw_free(&s->adamw);
+    wh_replica_close(&s->replica);
     wh_net_free(&s->net);
     wh_tokens_close(s->train);
     wh_tokens_close(s->valid);
@@ -160,6 +213,7 @@ void wh_session_close(struct wh_session *s) {
     free(s->ids);
     free(s->labels);
     free(s->document_start);
+    free(s->owner_border);
     *s = (struct wh_session){0};
 }
 
@@ -169,6 +223,26 @@ static struct wh_batch data_of(const struct wh_session *s, const struct wh_token
                              .sampler = sampler,
                              .end_of_text = s->end_of_text,
                              .split_documents = s->config->data.document_mask};
+}
+
+/* Loss (still a sum) and gradient norm of the batch whose micro-batches are through. */
+static enum wh_status finish_batch(struct wh_session *s, const struct wh_net_batch *batch, uint32_t step,
+                                   struct wh_step_result *r) {
+    const uint64_t every = s->config->checks.replicas;
+    if (s->replica.net) {
+        WH_TRY(wh_replica_finish(&s->replica, batch, step, &r->loss));
+        if (every && (s->step + 1) % every == 0) WH_TRY(wh_replica_compare(&s->replica, s->step + 1));
+    } else {
+        r->loss = wh_net_finish(&s->net, batch, step);
+    }
+    const uint64_t since = wh_clock_ns(), waited = s->net.times.ns[WH_TIME_COMM];
+    if (s->replica.net)
+        WH_TRY(wh_replica_norm(&s->replica, &s->adamw, &r->grad_norm));
+    else
+        r->grad_norm = wh_adamw_grad_norm(&s->adamw);
+    wh_net_book(&s->net, WH_TIME_NORM_GLOBAL, since);
+    s->net.times.ns[WH_TIME_NORM_GLOBAL] -= s->net.times.ns[WH_TIME_COMM] - waited;
+    return WH_OK;
 }
 
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out) {
@@ -183,11 +257,9 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
         return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label",
                        (unsigned long long)s->step + 1);
     for (uint32_t i = 0; i < c->tokens.accumulation; i++)
-        wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step);
-    r.loss = wh_net_finish(&s->net, &batch, step) / (double)r.valid_labels;
-    uint64_t since = wh_clock_ns();
-    r.grad_norm = wh_adamw_grad_norm(&s->adamw);
-    wh_net_book(&s->net, WH_TIME_NORM_GLOBAL, since);
+        WH_TRY(wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step));
+    WH_TRY(finish_batch(s, &batch, step, &r));
+    r.loss /= (double)r.valid_labels;
     r.lr = wh_schedule_rate(&c->optimizer.lr, s->step + 1);
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
         return WH_FAIL(
@@ -195,9 +267,10 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
             "step %llu: loss %g, gradient norm %g are not finite; the weights are as before the step. A lower "
             "learning rate or optimizer.clip_grad may help",
             (unsigned long long)s->step + 1, r.loss, r.grad_norm);
-    since = wh_clock_ns();
+    const uint64_t since = wh_clock_ns();
     wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
     wh_net_book(&s->net, WH_TIME_OPTIMIZER, since);
+    if (s->replica.net) wh_replica_updated(&s->replica);
     s->step++;
     s->samples += c->tokens.global_batch;
     s->tokens += r.valid_labels;
@@ -205,31 +278,58 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     return WH_OK;
 }
 
-enum wh_status wh_session_evaluate(struct wh_net *net, const struct wh_batch *data, uint64_t limit, uint32_t *ids,
-                                   int32_t *labels, uint32_t *document_start, struct wh_evaluation *out) {
+/* Forward passes of `n` sequences; their losses are where *losses says. */
+static enum wh_status evaluate_some(struct wh_net *net, struct wh_replica *replica, const struct wh_net_batch *batch,
+                                    uint32_t n, const double **losses) {
+    if (!replica) {
+        WH_TRY(wh_net_evaluate(net, batch, n));
+        *losses = net->sequence_loss;
+        return WH_OK;
+    }
+    const uint32_t most = net->shape.micro_batch, first = net->shape.data.rank * most;
+    const size_t at = (size_t)first * net->shape.T;
+    const uint32_t own = n <= first ? 0 : n - first < most ? n - first : most;
+    const struct wh_net_batch part = {batch->ids + at, batch->labels + at,
+                                      batch->document_start ? batch->document_start + at : NULL};
+    WH_TRY(wh_replica_evaluate(replica, &part, own));
+    *losses = replica->eval_loss;
+    return WH_OK;
+}
+
+enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_replica *replica, const struct wh_batch *data,
+                                   uint64_t limit, uint32_t *ids, int32_t *labels, uint32_t *document_start,
+                                   struct wh_evaluation *out) {
     const uint64_t all = data->sampler->sequences, count = limit && limit < all ? limit : all;
     const struct wh_net_batch batch = {ids, labels, document_start};
-    const uint32_t T = net->shape.T;
+    const uint32_t T = net->shape.T, most = net->shape.micro_batch * wh_net_ranks(&net->shape);
     struct wh_evaluation e = {.sequences = count};
+    const double *losses;
     double sum = 0.0;
     for (uint64_t done = 0; done < count;) {
         uint32_t n = 0;
-        for (; n < net->shape.micro_batch && done < count; n++, done++) {
+        for (; n < most && done < count; n++, done++) {
             uint64_t valid;
             const size_t at = (size_t)n * T;
             WH_TRY(wh_batch_fill(data, done, 0, 1, ids + at, labels + at, document_start ? document_start + at : NULL,
                                  &valid));
             e.labels += valid;
         }
-        wh_net_evaluate(net, &batch, n, &sum);
+        WH_TRY(evaluate_some(net, replica, &batch, n, &losses));
+        for (uint32_t i = 0; i < n; i++) sum += losses[i]; /* in this order whoever has computed them */
     }
     e.loss = e.labels ? sum / (double)e.labels : 0.0;
     *out = e;
     return WH_OK;
 }
 
+bool wh_session_validates(const struct wh_config *c, uint64_t step) {
+    const uint64_t every = c->tokens.val_check_interval;
+    return (every && step % every == 0) || step == c->tokens.train_steps;
+}
+
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out) {
     const struct wh_batch data = data_of(s, s->valid, &s->valid_sampler);
     const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
-    return wh_session_evaluate(&s->net, &data, limit, s->ids, s->labels, s->document_start, out);
+    return wh_session_evaluate(&s->net, s->replica.net ? &s->replica : NULL, &data, limit, s->ids, s->labels,
+                               s->document_start, out);
 }

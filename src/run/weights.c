@@ -2,6 +2,13 @@
 
 #include "os/memory.h"
 
+/* What this rank keeps of a buffer that begins with element `first` of the line. */
+static struct wh_ckpt_slab own_part(const struct wh_net *net, float *buffer, size_t first) {
+    const struct wh_range own = net->own;
+    if (!buffer) return (struct wh_ckpt_slab){0};
+    return (struct wh_ckpt_slab){buffer + (own.begin - first), own.begin, own.end - own.begin};
+}
+
 enum wh_status wh_weights_save(const struct wh_session *s, const char *run, struct wh_text *remarks) {
     const struct wh_config *c = s->config;
     const struct wh_ckpt_view view = {
@@ -15,9 +22,13 @@ enum wh_status wh_weights_save(const struct wh_session *s, const char *run, stru
                   .data_position = s->samples,
                   .optimizer_step = s->step,
                   .seed = c->general.seed},
-        .weights = s->net.master,
-        .m = s->net.adam_m,
-        .v = s->net.adam_v,
+        .weights = own_part(&s->net, s->net.master, s->net.master_first),
+        .m = own_part(&s->net, s->net.adam_m, s->net.own.begin),
+        .v = own_part(&s->net, s->net.adam_v, s->net.own.begin),
+        .comm = s->team ? s->team->dp : NULL,
+        .border = s->owner_border,
+        .weights_shared = s->net.shape.data.zero_stage >= 1,
+        .moments_shared = s->net.shape.data.zero_stage >= 1,
     };
     return wh_ckpt_save(run, &view, c->checkpoints.keep_last, remarks);
 }
@@ -45,11 +56,13 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
     return wh_faults_status(&faults, WH_CONFIG);
 }
 
-enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
+static enum wh_status resume(struct wh_session *s, const char *folder) {
     struct wh_ckpt_info info;
     WH_TRY(wh_ckpt_read(folder, &info));
     WH_TRY(check_same_numbers(s->config, &info, folder));
-    WH_TRY(wh_ckpt_load(folder, &s->params, s->net.master, s->net.adam_m, s->net.adam_v));
+    WH_TRY(wh_ckpt_load(folder, &s->params, own_part(&s->net, s->net.master, s->net.master_first),
+                        own_part(&s->net, s->net.adam_m, s->net.own.begin),
+                        own_part(&s->net, s->net.adam_v, s->net.own.begin)));
     wh_net_refresh_weights(&s->net);
     s->step = info.state.step;
     s->samples = info.state.samples;
@@ -57,17 +70,24 @@ enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
     return WH_OK;
 }
 
+enum wh_status wh_weights_resume(struct wh_session *s, const char *folder) {
+    enum wh_status status = resume(s, folder);
+    if (status == WH_DAMAGED) wh_ckpt_advise(folder);
+    return status;
+}
+
 enum wh_status wh_weights_load(struct wh_net *net, const char *folder) {
     const struct wh_params *params = net->shape.params;
     const size_t bytes = params->buffer_elems * sizeof(float);
+    const struct wh_ckpt_slab none = {0};
     void *temporary = NULL;
     if (net->master) {
-        WH_TRY(wh_ckpt_load(folder, params, net->master, NULL, NULL));
+        WH_TRY(wh_ckpt_load(folder, params, own_part(net, net->master, net->master_first), none, none));
         wh_net_refresh_weights(net);
         return WH_OK;
     }
     WH_TRY(wh_memory_reserve(bytes, &temporary)); /* bf16 without a master: rounded once, then given back */
-    enum wh_status status = wh_ckpt_load(folder, params, temporary, NULL, NULL);
+    enum wh_status status = wh_ckpt_load(folder, params, wh_ckpt_whole(temporary, params), none, none);
     if (status == WH_OK) {
         net->master = temporary;
         wh_net_refresh_weights(net);

@@ -21,6 +21,7 @@ told() { # FILE WHAT: the damage is told, and the run either refused (6) or went
     else
         [ $got -eq 6 ]
         report $? "$2: exit code 6 (got $got)"
+        says "step-00000010 is whole: move $tmp/run/$newest away"
         cmp -s "$tmp/good/metrics.jsonl" "$tmp/run/metrics.jsonl"
         report $? "$2: nothing was changed"
     fi
@@ -37,6 +38,11 @@ for file in weights.safetensors adam_m.safetensors adam_v.safetensors config.jso
     rm "$tmp/run/$newest/$file"
     told $file "$file missing"
 done
+
+fresh # done as advised
+flip "$tmp/run/$newest/weights.safetensors"
+mv "$tmp/run/$newest" "$tmp/run/damaged"
+told step-00000010 "damaged folder moved away"
 
 fresh
 for file in "$tmp/run/$newest"/*; do : >"$file"; done

@@ -114,6 +114,7 @@ static inline union test_value test_reduced(enum wh_dtype type, enum wh_redop op
 }
 
 static inline struct wh_coll_range test_slice(const struct wh_comm_call *c, uint32_t ranks, uint32_t i) {
+    if (c->border) return (struct wh_coll_range){c->border[i], c->border[i + 1] - c->border[i]};
     return wh_coll_cut((struct wh_coll_range){0, c->count}, c->dtype, ranks, i);
 }
 

@@ -72,7 +72,8 @@ static void place_call(struct user *u) {
                                     .dtype = WH_F32,
                                     .order = u->kind.order};
     if (u->kind.op == WH_REDUCE_SCATTER && u->kind.in_place) u->call.out = u->in + first;
-    if (u->kind.op == WH_ALL_GATHER && u->kind.in_place) u->call.in = u->in + first;
+    if (u->kind.op == WH_ALL_GATHER) u->call.out = u->out; /* whole vectors lie at equal offsets */
+    if (u->kind.op == WH_ALL_GATHER && u->kind.in_place) u->call.in = u->out + first;
 }
 
 static void write_inputs(const struct user *u, int round) {
@@ -144,6 +145,7 @@ static enum wh_status all_kinds(struct wh_comm_job *job, uint32_t rank, const st
             t->config.ranks,
             memory[arena][0],
             memory[arena][1]};
+        if (u.kind.op != WH_ALL_REDUCE && i % 5 == 0) u.kind.in_place = rank % 2; /* each rank as it likes */
         place_call(&u);
         WH_TRY(wh_comm_plan_make(comm[slow], &u.call, &u.plan));
         WH_TRY(run_user(&u, slow));

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -140,7 +141,6 @@ static void all_faults_at_once(void **state) {
         "run.yaml:20:1: section tokens is given twice; first in line 13\n"
         "run.yaml:22:1: profiler has no meaning here: use `wanhe train --trace`\n"
         "run.yaml:23:12: anchors (&), aliases (*) and tags (!) are not supported; write the value out\n"
-        "run.yaml:16: this build trains with one rank: optimizer.zero_stage 1 must be 0\n"
         "run.yaml: model.model_config.rope_scaling.low_freq_factor is missing: llama3: lower end of the blend\n"
         "run.yaml: model.model_config.rope_scaling.high_freq_factor is missing: llama3: upper end of the blend\n"
         "run.yaml: model.model_config.rope_scaling.original_max_position_embeddings is missing: llama3: length the "
@@ -181,10 +181,9 @@ static void odd_values(void **state) {
     expect_faults(small, "threads=\"\\0\"", "--set threads=\"\\0\": a zero byte in a value");
 }
 
-/* Case B19: refused with the numbers, never truncated. (dp itself is refused too: this build has one rank.) */
+/* Case B19: refused with the numbers, never truncated. */
 static void batch_not_divisible(void **state) {
     (void)state;
-    static const char one_rank[] = "--set: this build trains with one rank: parallelism.dp 8 must be 1\n";
     static const struct {
         const char *sets, *expected;
     } cases[] = {
@@ -198,12 +197,42 @@ static void batch_not_divisible(void **state) {
          "--set: tokens.global_batch_size 4 is not a multiple of tokens.batch_accumulation_per_replica 1 * "
          "parallelism.dp 8 = 8: 4 < 8; nearest legal: 8"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char expected[512];
-        strcpy(expected, one_rank);
-        strcat(expected, cases[i].expected);
-        expect_faults(small, cases[i].sets, expected);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_faults(small, cases[i].sets, cases[i].expected);
+}
+
+/* What this build trains: replicas on one machine, which hold whole groups of the grain. */
+static void ranks(void **state) {
+    (void)state;
+    struct wh_config c;
+    static const char dp3[] = "tokens.global_batch_size=24|tokens.micro_batch_size=2|parallelism.dp=3";
+    char sets[256];
+    load_good(small, "parallelism.dp=8|optimizer.zero_stage=3|optimizer.bucket_bytes=1_000_000|optimizer.prefetch=0",
+              &c);
+    assert_int_equal(c.tokens.micro_batch, 1);
+    assert_int_equal(c.optimizer.bucket_bytes, 1000000);
+    wh_config_free(&c);
+    load_good(small, "optimizer.zero_stage=2|checks.replicas=off", &c); /* nothing to share out: fine */
+    assert_true(c.optimizer.bucket_bytes == 26214400 && c.optimizer.prefetch == 1 && c.checks.replicas == 0);
+    wh_config_free(&c);
+    snprintf(sets, sizeof sets, "%s|grain.data=6", dp3);
+    load_good(small, sets, &c);
+    assert_int_equal(c.tokens.accumulation, 4);
+    wh_config_free(&c);
+    expect_faults(small, dp3,
+                  "--set: parallelism.dp 3 does not divide grain.data 8; nearest legal: 2, or with parallelism.dp 3 a "
+                  "grain.data of 6 or 12");
+    expect_faults(
+        small, "tokens.global_batch_size=16|parallelism.dp=16",
+        "--set: parallelism.dp 16 does not divide grain.data 8; nearest legal: 8, or with parallelism.dp 16 a "
+        "grain.data of 16");
+    expect_faults(small, "tokens.global_batch_size=130|grain.data=130|parallelism.dp=65",
+                  "--set: parallelism.dp 65: the ranks of a run share one machine, 64 at most; nearest legal: 26");
+    expect_faults(small, "grain.data=100|parallelism.dp=8",
+                  "grain.data 100 does not divide the global batch 8; nearest legal: 4");
+    expect_faults(small, "optimizer.zero_stage=4|optimizer.bucket_bytes=4095|grain.wire=bfloat16",
+                  "--set optimizer.zero_stage=4: optimizer.zero_stage: '4' is too large; the most is 3\n"
+                  "--set optimizer.bucket_bytes=4095: optimizer.bucket_bytes: '4095' is too small; the least is 4096\n"
+                  "--set: grain.wire bfloat16 is not built yet; nearest legal: float32");
 }
 
 /* Case B21: all factors shown; one left out is worked out. */
@@ -211,7 +240,6 @@ static void batch_factors(void **state) {
     (void)state;
     struct wh_config c;
     expect_faults(small, "tokens.micro_batch_size=2|tokens.batch_accumulation_per_replica=1|parallelism.dp=2",
-                  "--set: this build trains with one rank: parallelism.dp 2 must be 1\n"
                   "run.yaml:2: tokens.global_batch_size 8 != tokens.micro_batch_size 2 * "
                   "tokens.batch_accumulation_per_replica 1 * parallelism.dp 2 = 4; leave one of them out, or write 4");
     load_good(small, "tokens.batch_accumulation_per_replica=4", &c);
@@ -227,23 +255,21 @@ static void batch_factors(void **state) {
         "tokens.batch_accumulation_per_replica)");
 }
 
-/* Cases B80 and B88: what the jobs of published models work out to, though this build has one rank. */
+/* Cases B80 and B88: what the jobs of published models work out to; whole groups for 12 ranks need another grain. */
 static void published_batches(void **state) {
     (void)state;
     struct wh_config c;
     struct wh_faults f;
     load(small,
          "tokens.micro_batch_size=4|tokens.batch_accumulation_per_replica=32|parallelism.dp=12|"
-         "tokens.global_batch_size=null",
+         "tokens.global_batch_size=null|grain.data=12",
          &c, &f);
-    assert_int_equal(f.count, 1);
+    assert_int_equal(f.count, 0);
     assert_int_equal(c.tokens.global_batch, 1536);
-    wh_faults_status(&f, WH_CONFIG);
     wh_config_free(&c);
     load(small, "tokens.micro_batch_size=16|tokens.global_batch_size=1024|parallelism.dp=8", &c, &f);
-    assert_int_equal(f.count, 1);
+    assert_int_equal(f.count, 0);
     assert_int_equal(c.tokens.accumulation, 8);
-    wh_faults_status(&f, WH_CONFIG);
     wh_config_free(&c);
 }
 
@@ -372,9 +398,8 @@ static void nanotron_tiny(void **state) {
     wh_config_free(&c);
     expect_faults(nanotron,
                   "parallelism.dp=2|parallelism.tp=2|parallelism.pp=2|tokens.batch_accumulation_per_replica=1",
-                  "--set: this build trains with one rank: parallelism.dp 2 must be 1\n"
-                  "--set: this build trains with one rank: parallelism.tp 2 must be 1\n"
-                  "--set: this build trains with one rank: parallelism.pp 2 must be 1");
+                  "--set: parallelism.tp 2 is not built yet; nearest legal: 1\n"
+                  "--set: parallelism.pp 2 is not built yet; nearest legal: 1");
 }
 
 static void other_programs(void **state) {
@@ -525,6 +550,7 @@ int main(void) {
         cmocka_unit_test(broken_syntax),
         cmocka_unit_test(odd_values),
         cmocka_unit_test(batch_not_divisible),
+        cmocka_unit_test(ranks),
         cmocka_unit_test(batch_factors),
         cmocka_unit_test(published_batches),
         cmocka_unit_test(half_precision_is_refused),

@@ -1,0 +1,337 @@
+/* Data-parallel ranks give the bits of one rank: losses, gradient norms, validation loss, weights and moments, for every
+ * ZeRO stage, micro-batch, bucket size, prefetch depth, recompute, number format and family. What each rank sends and
+ * holds is what was predicted, row by row.
+ *
+ * WH_TEST_LONG=1 takes all combinations and 20 steps instead of a part and 4. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "os/file.h"
+#include "run/session.h"
+#include "test/support/ranks.h"
+
+enum { STEPS_MAX = 20, LINE_MAX = 48 << 10, SETS_MAX = 24, BATCH = 24 };
+
+static char folder[64], data_set[128], valid_set[128];
+
+static bool long_version(void) { return getenv("WH_TEST_LONG") != NULL; }
+static uint32_t steps(void) { return long_version() ? STEPS_MAX : 4; }
+
+static int make_folder(void **state) {
+    char text[8192], path[96];
+    (void)state;
+    strcpy(folder, "/tmp/wh_replica_XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/data.txt", folder);
+    snprintf(data_set, sizeof data_set, "data.train=%s", path);
+    snprintf(valid_set, sizeof valid_set, "data.valid=%s", path);
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + (i * i + i / 7) % 26);
+    return wh_file_write_all(path, text, sizeof text) == WH_OK ? 0 : -1;
+}
+
+static int drop_folder(void **state) {
+    (void)state;
+    return wh_dir_remove(folder) == WH_OK ? 0 : -1;
+}
+
+/* What must be equal whoever computes it. */
+struct outcome {
+    double loss[STEPS_MAX], norm[STEPS_MAX], valid[2];
+    uint64_t steps;
+    size_t elems;
+    float master[LINE_MAX], m[LINE_MAX], v[LINE_MAX];
+};
+
+struct layout {
+    uint32_t dp, zero, micro;
+    bool delays;         /* ranks wait at random before units and buckets */
+    const char *sets[6]; /* more of the configuration, up to NULL; none may change a number */
+};
+
+struct model {
+    const char *name;
+    const char *sets[12];
+};
+
+#define MC "model.model_config."
+static const struct model models[] = {
+    {"gpt2, three heads of 8, tied",
+     {MC "model_type=gpt2", MC "num_attention_heads=3", MC "max_position_embeddings=10", "grain.data=24"}},
+    {"llama, two key-value heads",
+     {MC "model_type=llama", MC "num_attention_heads=4", MC "num_key_value_heads=2", "grain.data=24"}},
+    {"llama, bf16",
+     {MC "model_type=llama", MC "num_attention_heads=4", MC "num_key_value_heads=2", "grain.data=24",
+      "model.dtype=bfloat16"}},
+    {"gpt2, bf16 with bf16 gradients",
+     {MC "model_type=gpt2", MC "num_attention_heads=3", MC "max_position_embeddings=10", "grain.data=24",
+      "model.dtype=bfloat16", "optimizer.accumulate_grad_in_fp32=false"}},
+    {"llama, tied, 12 groups, chunks, dropout",
+     {MC "model_type=llama", MC "num_attention_heads=4", MC "tie_word_embeddings=true", "grain.data=12",
+      "grain.sequence=2", MC "resid_pdrop=0.1", MC "embd_pdrop=0.1"}},
+};
+
+static const struct layout short_list[] = {
+    {2, 0, 12, true, {"checks.replicas=1"}},
+    {2, 1, 4, false, {"optimizer.bucket_bytes=4096", "checks.replicas=2"}},
+    {2, 2, 12, true, {"optimizer.bucket_bytes=5000"}},
+    {2, 3, 12, false, {"optimizer.prefetch=0"}},
+    {2, 3, 1, true, {"optimizer.prefetch=2", "recompute=full"}},
+    {3, 0, 2, false, {"optimizer.bucket_bytes=10000"}},
+    {3, 2, 8, true, {"recompute=selective", "checks.replicas=1"}},
+    {4, 1, 6, false, {NULL}},
+    {4, 3, 3, true, {"recompute=full", "loss_block_tokens=7"}},
+    {6, 2, 4, false, {NULL}},
+    {12, 3, 2, false, {"threads=2"}},
+};
+
+static void open_config(const struct model *model, const struct layout *layout, struct wh_config *c) {
+    static const char text[] =
+        "model: {model_config: {hidden_size: 24, intermediate_size: 40, num_hidden_layers: 3, vocab_size: 257}}\n"
+        "tokens: {global_batch_size: 24, sequence_length: 10, train_steps: 100, limit_val_batches: 2}\n"
+        "optimizer: {clip_grad: 0.7, learning_rate_scheduler: {learning_rate: 0.01}}\n"
+        "threads: 1\n";
+    static char numbers[3][64];
+    const char *all[SETS_MAX] = {data_set, valid_set, numbers[0], numbers[1], numbers[2]};
+    size_t count = 5;
+    struct wh_faults faults = {0};
+    snprintf(numbers[0], sizeof numbers[0], "parallelism.dp=%u", layout->dp);
+    snprintf(numbers[1], sizeof numbers[1], "optimizer.zero_stage=%u", layout->zero);
+    snprintf(numbers[2], sizeof numbers[2], "tokens.micro_batch_size=%u", layout->micro);
+    for (const char *const *set = model->sets; *set; set++) all[count++] = *set;
+    for (const char *const *set = layout->sets; *set; set++) all[count++] = *set;
+    wh_config_parse(text, sizeof text - 1, "test.yaml", all, count, c, &faults);
+    wh_config_check(c, &faults);
+    if (wh_faults_status(&faults, WH_CONFIG) != WH_OK) fail_msg("%s", wh_error()->message);
+}
+
+/* Everything a rank owns goes into the outcome; rank 0 also what all know. */
+static void tell(const struct wh_session *s, struct outcome *out) {
+    const struct wh_net *net = &s->net;
+    const size_t first = net->own.begin, bytes = (net->own.end - first) * sizeof(float);
+    memcpy(out->master + first, net->master + (first - net->master_first), bytes);
+    memcpy(out->m + first, net->adam_m, bytes);
+    memcpy(out->v + first, net->adam_v, bytes);
+    out->elems = s->params.buffer_elems;
+    out->steps = s->step;
+}
+
+static enum wh_status train(struct wh_session *s, struct outcome *out) {
+    struct wh_step_result r;
+    struct wh_evaluation e;
+    const bool speaker = s->net.shape.data.rank == 0;
+    wh_net_init_weights(&s->net, s->config->general.seed);
+    for (uint32_t i = 0; i < steps(); i++) {
+        WH_TRY(wh_session_step(s, &r));
+        if (speaker) out->loss[i] = r.loss, out->norm[i] = r.grad_norm;
+        if (i != 1 && i + 1 != steps()) continue;
+        WH_TRY(wh_session_validate(s, &e));
+        if (speaker) out->valid[i != 1] = e.loss;
+    }
+    tell(s, out);
+    return WH_OK;
+}
+
+/* Steps and validations of `train`, counted beforehand. */
+static void predict_traffic(const struct wh_session *s, struct wh_traffic *t) {
+    const uint64_t all = s->valid_sampler.sequences, limit = 2 * BATCH, count = limit < all ? limit : all;
+    const uint64_t each = (uint64_t)s->net.shape.micro_batch * s->net.shape.data.ranks;
+    for (uint32_t i = 0; i < steps(); i++) {
+        const uint64_t every = s->config->checks.replicas;
+        wh_traffic_step(t, every && (i + 1) % every == 0);
+        if (i == 1 || i + 1 == steps()) wh_traffic_evaluate(t, (count + each - 1) / each);
+    }
+}
+
+/* The rows of the run are those of the prediction. */
+static enum wh_status check_traffic(const struct wh_session *s, struct wh_comm_job *job) {
+    struct wh_traffic t;
+    uint32_t rows, seen = 0;
+    const struct wh_comm_row *row = wh_comm_rows(job, &rows);
+    WH_TRY(wh_traffic_new(&s->net.shape, s->config->optimizer.bucket_bytes, &t));
+    predict_traffic(s, &t);
+    for (uint32_t k = 0; k < WH_TRAFFIC_COUNT; k++)
+        for (uint32_t i = 0; i < rows; i++) {
+            if (strcmp(row[i].name, wh_traffic_row_name(&t, (enum wh_traffic_row)k)) != 0) continue;
+            seen += row[i].calls > 0; /* a plan that is never started has a row, too */
+            RANK_CHECK(row[i].calls == t.row[k].calls, "%s: %llu calls, predicted %llu", row[i].name,
+                       (unsigned long long)row[i].calls, (unsigned long long)t.row[k].calls);
+            RANK_CHECK(row[i].sent_bytes == t.row[k].sent_bytes, "%s: %llu bytes, predicted %llu", row[i].name,
+                       (unsigned long long)row[i].sent_bytes, (unsigned long long)t.row[k].sent_bytes);
+        }
+    for (uint32_t k = 0; k < WH_TRAFFIC_COUNT; k++) seen -= t.row[k].calls > 0;
+    wh_traffic_free(&t);
+    RANK_CHECK(seen == 0, "a row is missing or not predicted");
+    return WH_OK;
+}
+
+static enum wh_status check_memory(const struct wh_session *s) {
+    struct wh_arena own, shared;
+    size_t private_bytes, arena_bytes;
+    WH_TRY(wh_net_predict(&s->net.shape, &own, &shared));
+    WH_TRY(wh_session_predict(s->config, s->net.shape.data.rank, &private_bytes, &arena_bytes));
+    for (int row = 0; row < WH_ROW_COUNT; row++)
+        RANK_CHECK(own.row_bytes[row] == s->net.arena.row_bytes[row] &&
+                       shared.row_bytes[row] == s->net.shared.row_bytes[row],
+                   "%s is not as predicted", wh_row_name((enum wh_row)row));
+    RANK_CHECK(private_bytes == s->net.arena.used_bytes && arena_bytes == s->net.shared.used_bytes, "sums differ");
+    return WH_OK;
+}
+
+struct work {
+    const struct wh_config *config;
+    bool delays;
+};
+
+/* ---- delays: the replica's hooks, each after a wait that differs by rank and call ---- */
+
+static struct wh_net_hooks inner;
+static struct wh_rng delay_stream;
+static uint64_t delay_count;
+
+static void delay(void) {
+    const uint32_t r = wh_rng_u32(&delay_stream, delay_count++);
+    if (r % 3 == 0) usleep(r / 3 % 2000);
+}
+
+static enum wh_status slow_need(void *context, bool train_pass, uint32_t read) {
+    delay();
+    return inner.need(context, train_pass, read);
+}
+
+static enum wh_status slow_room(void *context, uint32_t unit) {
+    delay();
+    return inner.room(context, unit);
+}
+
+static enum wh_status slow_done(void *context, uint32_t unit) {
+    delay();
+    return inner.done(context, unit);
+}
+
+static void slow_down(struct wh_session *s) {
+    inner = s->net.hooks;
+    delay_stream = wh_rng_stream(7, WH_RNG_TEST, 0, s->net.shape.data.rank);
+    s->net.hooks = (struct wh_net_hooks){inner.context, slow_need, slow_room, slow_done};
+}
+
+static enum wh_status rank_body(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
+    const struct work *work = t->context;
+    const struct wh_config *c = work->config;
+    struct wh_launch_rank self = {.rank = rank, .world = c->parallelism.dp, .job = job};
+    struct wh_mesh mesh;
+    struct wh_faults faults = {0};
+    struct wh_team team;
+    struct wh_session s;
+    wh_mesh_init(&(struct wh_mesh_degrees){c->parallelism.dp, 1, 1, 1, 1}, 0, &mesh, &faults);
+    WH_TRY(wh_team_open(&self, &mesh, &team));
+    enum wh_status status = wh_session_open(c, &team, &s);
+    if (status == WH_OK) {
+        if (work->delays) slow_down(&s);
+        status = train(&s, t->shared);
+        if (status == WH_OK) status = check_traffic(&s, job);
+        if (status == WH_OK) status = check_memory(&s);
+        wh_session_close(&s);
+    }
+    wh_comm_close(team.dp), wh_comm_close(team.all); /* the job is left by who called us */
+    return status;
+}
+
+static void run_ranks(const struct wh_config *c, bool delays, struct outcome *out) {
+    const struct work work = {c, delays};
+    size_t private_bytes, arena_bytes;
+    assert_int_equal(wh_session_predict(c, 0, &private_bytes, &arena_bytes), WH_OK);
+    struct test_ranks t = {.config = {.ranks = c->parallelism.dp, .arena_bytes = arena_bytes, .deadline_ns = 30000000000},
+                           .body = rank_body,
+                           .context = &work,
+                           .no_join = true,
+                           .limit_s = 120};
+    if (test_ranks_run(&t) != 0) {
+        test_ranks_print(&t);
+        fail_msg("dp %u, ZeRO %u", c->parallelism.dp, c->optimizer.zero_stage);
+    }
+    memcpy(out, t.shared, sizeof *out);
+    test_ranks_free(&t);
+}
+
+static void run_alone(const struct wh_config *c, struct outcome *out) {
+    struct wh_session s;
+    memset(out, 0, sizeof *out);
+    assert_int_equal(wh_session_open(c, NULL, &s), WH_OK);
+    assert_int_equal(train(&s, out), WH_OK);
+    wh_session_close(&s);
+}
+
+static struct outcome one, other;
+
+static void compare(const struct model *model, const struct layout *layout) {
+    struct wh_config c;
+    open_config(model, layout, &c);
+    print_message("%s: dp %u, ZeRO %u, micro-batch %u%s\n", model->name, layout->dp, layout->zero, layout->micro,
+                  layout->delays ? ", with delays" : "");
+    run_ranks(&c, layout->delays, &other);
+    for (uint32_t i = 0; i < steps(); i++)
+        if (one.loss[i] != other.loss[i] || one.norm[i] != other.norm[i])
+            fail_msg("step %u: loss %.17g, norm %.17g; one rank: %.17g, %.17g", i + 1, other.loss[i], other.norm[i],
+                     one.loss[i], one.norm[i]);
+    assert_memory_equal(&one, &other, offsetof(struct outcome, master));
+    assert_memory_equal(one.master, other.master, one.elems * sizeof(float));
+    assert_memory_equal(one.m, other.m, one.elems * sizeof(float));
+    assert_memory_equal(one.v, other.v, one.elems * sizeof(float));
+    wh_config_free(&c);
+}
+
+static void run_one(const struct model *model) {
+    const struct layout layout = {1, 0, 8, false, {NULL}};
+    struct wh_config c;
+    open_config(model, &layout, &c);
+    assert_true(sizeof one <= TEST_RANKS_SHARED_BYTES);
+    run_alone(&c, &one);
+    assert_true(one.elems <= LINE_MAX && one.loss[0] > 1.0 && one.loss[steps() - 1] < one.loss[0]);
+    wh_config_free(&c);
+}
+
+static void all_combinations(const struct model *model) {
+    static const uint32_t dps[] = {2, 3, 4, 6, 8, 12};
+    static const char *const buckets[] = {"optimizer.bucket_bytes=4096", "optimizer.bucket_bytes=26214400"};
+    static const char *const recompute[] = {"recompute=none", "recompute=selective", "recompute=full"};
+    uint32_t turn = 0;
+    for (size_t d = 0; d < sizeof dps / sizeof *dps; d++)
+        for (uint32_t zero = 0; zero <= 3; zero++)
+            for (uint32_t micro = 1; micro <= BATCH / dps[d]; micro++) {
+                if (BATCH % (dps[d] * micro)) continue;
+                for (int b = 0; b < 2; b++, turn++) {
+                    const struct layout l = {
+                        dps[d], zero, micro, turn % 8 == 0, {buckets[b], recompute[turn % 3], "checks.replicas=5"}};
+                    compare(model, &l);
+                }
+            }
+}
+
+static void ranks_give_the_bits_of_one(void **state) {
+    const struct model *model = *state;
+    const size_t listed = sizeof short_list / sizeof *short_list;
+    const bool half = strstr(model->name, "12 groups") != NULL; /* dp divides the groups */
+    run_one(model);
+    if (long_version() && !half) {
+        all_combinations(model);
+        return;
+    }
+    for (size_t i = 0; i < listed; i++)
+        if (long_version() || (i + (size_t)(model - models)) % 2 == 0) compare(model, &short_list[i]);
+}
+
+int main(void) {
+    enum { MODELS = sizeof models / sizeof *models };
+    struct CMUnitTest tests[MODELS];
+    for (size_t i = 0; i < MODELS; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = models[i].name, .test_func = ranks_give_the_bits_of_one, .initial_state = (void *)&models[i]};
+    return _cmocka_run_group_tests("replica", tests, MODELS, make_folder, drop_folder);
+}
