@@ -23,10 +23,13 @@ enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_link
     return WH_OK;
 }
 
-/* The links' figures are of these operations. */
-static bool has_lists(const struct wh_comm_plan *p) {
-    const enum wh_comm_op op = p->call.op;
+/* The links' figures are of these operations; step lists know equal slices, one contribution of each rank, and no order that
+ * a call gives but any. */
+static bool has_lists(const struct wh_comm_plan *p, const struct wh_comm_call *call) {
+    const enum wh_comm_op op = call->op;
     if (p->path != WH_PATH_ARENA && p->path != WH_PATH_STAGED) return false;
+    if (call->border || wh_comm_inputs_most(call, p->comm->size) > 1) return false;
+    if (call->sum && call->order != WH_ORDER_ANY) return false;
     return op == WH_ALL_REDUCE || op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER;
 }
 
@@ -54,10 +57,9 @@ static void tell(const struct wh_comm_plan *p, enum wh_coll_way way, const struc
     wh_text_add(out, ")");
 }
 
-/* Step lists know equal slices and one contribution of each rank. Whether a slice is in place is each rank's affair, so the
- * choice, which must be everybody's, takes it for granted. */
+/* Whether a slice is in place is each rank's affair, so the choice, which must be everybody's, takes it for granted. */
 enum wh_status wh_order_choose(struct wh_comm_plan *p, const struct wh_comm_call *call) {
-    if (!p->comm->links || !has_lists(p) || call->border || call->sum) return WH_OK;
+    if (!p->comm->links || !has_lists(p, call)) return WH_OK;
     const enum wh_coll_way way = p->path == WH_PATH_ARENA ? WH_COLL_SHARED : WH_COLL_STAGED;
     const struct wh_coll_request q = {.op = (enum wh_coll_op)call->op,
                                       .ranks = p->comm->size,

@@ -220,6 +220,46 @@ static enum wh_status first_counts(struct wh_comm_job *job, uint32_t rank, const
     return WH_OK;
 }
 
+/* What lists don't know stays with comm's own path: borders, several contributions, an order that is given. */
+static enum wh_status not_for_lists(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
+    static const uint8_t one[] = {1, 1}, two[] = {2, 1}, pair[] = {0, 1}, triple[] = {0, 1, 1};
+    static const size_t border[] = {0, 100, ELEMS / 2};
+    static const struct {
+        struct wh_comm_sum sum;
+        enum wh_comm_order order;
+        bool borders, listed;
+    } kinds[] = {{{one, pair, ELEMS / 2}, WH_ORDER_ANY, false, true},
+                 {{one, pair, ELEMS / 2}, WH_ORDER_CONTRACT, false, false},
+                 {{two, triple, ELEMS / 2}, WH_ORDER_ANY, false, false},
+                 {{one, pair, ELEMS / 2}, WH_ORDER_ANY, true, false}};
+    struct wh_comm *comm;
+    float *in, *out;
+    (void)rank;
+    WH_TRY(take(job, true, &in));
+    WH_TRY(take(job, true, &out));
+    WH_TRY(open_all(job, t, 0, 1e-3, &comm));
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const struct wh_comm_call c = {.op = kinds[k].borders ? WH_REDUCE_SCATTER : WH_ALL_REDUCE,
+                                       .in = in,
+                                       .out = out,
+                                       .count = ELEMS / 2,
+                                       .dtype = WH_F32,
+                                       .order = kinds[k].order,
+                                       .border = kinds[k].borders ? border : NULL,
+                                       .sum = &kinds[k].sum};
+        struct wh_comm_plan *plan;
+        struct wh_text text = {0};
+        WH_TRY(wh_comm_plan_make(comm, &c, &plan));
+        wh_comm_plan_describe(plan, &text);
+        RANK_CHECK(!strstr(text.data, ": arena") == kinds[k].listed, "kind %zu: %s", k, text.data);
+        WH_TRY(wh_comm_start(plan));
+        WH_TRY(wh_comm_wait(plan));
+        wh_comm_plan_free(plan);
+        wh_text_fini(&text);
+    }
+    return WH_OK;
+}
+
 /* Several under way; waited for in different orders on different ranks. */
 static enum wh_status mixed(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
     struct wh_comm *comm;
@@ -245,6 +285,7 @@ static enum wh_status mixed(struct wh_comm_job *job, uint32_t rank, const struct
 static void groups_agree(void **state) {
     (void)state;
     run(first_counts, 3);
+    run(not_for_lists, 2);
     for (uint32_t n = 2; n <= 4; n++) run(mixed, n);
 }
 
