@@ -93,6 +93,7 @@ enum wh_status wh_comm_mismatch(struct wh_comm *comm, const struct wh_action *a,
         if (e->members != a->log->members) wh_text_add(&t, "; they opened the group with different members");
         bool same = e->op == a->log->op && e->dtype == a->log->dtype && e->count == a->log->count;
         if (same && e->cut != a->log->cut) wh_text_add(&t, "; they cut it at different borders");
+        if (same && e->sum != a->log->sum) wh_text_add(&t, "; they join different contributions");
         if (e->in != a->log->in || e->out != a->log->out) {
             wh_text_add(&t, "; the buffers lie at different places: ");
             add_place(&t, mine, a->log);

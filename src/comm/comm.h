@@ -11,8 +11,8 @@
  *     wh_comm_job_destroy(job)                   wh_comm_start(plan) ... wh_comm_wait(plan)  each step
  *                                                wh_comm_plan_free, wh_comm_close, wh_comm_job_leave
  *
- * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, for each
- * element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
+ * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or the
+ * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
  * summed in fp32 and rounded once, to nearest even. Integers wrap. Max and min keep a NaN if there is one; of two zeros
  * they keep the right one.
  *
@@ -40,6 +40,7 @@
 #include "base/text.h"
 
 enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 40, WH_COMM_ROWS_MAX = 48 };
+enum { WH_COMM_INPUTS_MAX = 16, WH_COMM_STACK_MAX = 16 }; /* of struct wh_comm_sum */
 
 struct wh_comm_job;
 struct wh_comm;
@@ -79,6 +80,9 @@ void wh_comm_job_abort(struct wh_comm_job *job, enum wh_status code, const char 
 enum wh_status wh_comm_job_status(struct wh_comm_job *job);
 
 uint32_t wh_comm_job_ranks(const struct wh_comm_job *job);
+
+/* Shared memory of a job of `ranks` besides arenas, a rank's share of it: flags, staging space, message rings. */
+size_t wh_comm_job_own_bytes(uint32_t ranks);
 
 /* Appends one line per rank: its last operation in each group, finished or not, how long ago it last called, state of its
  * process. Launcher and ranks; for stall reports and the page. */
@@ -136,6 +140,22 @@ const char *wh_comm_op_name(enum wh_comm_op op); /* "all_reduce" */
 
 enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_REDOP_COUNT };
 
+/* A sum of several contributions of each rank, all joined in a given order. So a tree over more leaves than ranks keeps its
+ * order however the leaves are shared out: a rank joins what is complete among its own and contributes what remains. Here
+ * 6 leaves on 2 ranks, ((0 1) (2 | 3)) (4 5), give inputs {2, 2} and merges {0, 0, 2, 1}:
+ *
+ *     for each contribution i, those of rank 0 first:
+ *         push(contribution[i]);
+ *         for (m = merges[i]; m > 0; m--) { right = pop(); left = pop(); push(left + right); }
+ *
+ * One value remains; at no time are there more than WH_COMM_STACK_MAX (the canonical tree over n leaves: 1 + log2 n).
+ * Everything in here is the same on all ranks. Read while a plan is made, which keeps a copy. */
+struct wh_comm_sum {
+    const uint8_t *inputs; /* [size] contributions of each rank, 1 .. WH_COMM_INPUTS_MAX */
+    const uint8_t *merges; /* [sum of inputs] */
+    size_t stride; /* elements: contribution k of a rank lies at in + k * stride; at least count unless all have one */
+};
+
 struct wh_comm_call {
     enum wh_comm_op op;
     const void *in;
@@ -143,11 +163,13 @@ struct wh_comm_call {
     size_t count;
     enum wh_dtype dtype; /* reductions: F32, BF16, F64, I32, I64; what only moves: any */
     enum wh_redop redop;
-    uint32_t root;   /* rank within the group: root, or the other side of SEND and RECV */
+    uint32_t root; /* rank within the group: root, or the other side of SEND and RECV */
     /* REDUCE_SCATTER, ALL_GATHER: [size + 1] elements at which the slices begin, 0 first, ascending, count last: rank r has
      * [border[r], border[r + 1]), which may be empty. The same on all ranks. Work is shared out evenly whoever owns the
      * slices. Read while a plan is made, which keeps a copy. NULL: wh_coll_cut. */
     const size_t *border;
+    /* Reductions by WH_SUM; in place: `out` lies in contribution 0. NULL: one of each rank, joined as the canonical tree. */
+    const struct wh_comm_sum *sum;
     const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */
 };
 
@@ -183,7 +205,8 @@ struct wh_comm_row {
 const struct wh_comm_row *wh_comm_rows(const struct wh_comm_job *job, uint32_t *count);
 
 /* Bytes that rank `rank` of `size` sends in this operation by the direct algorithm, the least that ranks with private
- * memory can do with: what a planner predicts. Shared memory moves them without a message. */
+ * memory can do with: what a planner predicts. A rank sends each of its contributions. Shared memory moves them without a
+ * message. */
 uint64_t wh_comm_call_bytes(const struct wh_comm_call *call, uint32_t rank, uint32_t size);
 
 #endif

@@ -25,6 +25,7 @@ struct wh_action {
     uint32_t arrived;     /* members whose publication has been seen, from the first on */
     size_t count;         /* elements of the vector: of the call or of a piece */
     const size_t *border; /* [size + 1], operations on slices: of the call or of a piece */
+    size_t stride;        /* elements between contributions of a rank */
     void *in, *out;       /* of this rank */
     /* ARENA: the vector or each slice is cut into chunks of `chunk_elems`, the last one of each may be shorter. */
     size_t chunk_elems;
@@ -35,6 +36,7 @@ struct wh_comm_plan {
     struct wh_comm *comm;
     struct wh_comm_call call;
     size_t *border; /* room for size + 1, filled for operations on slices; then call.border is this */
+    struct wh_comm_sum sum;
     enum wh_path path;
     bool in_place, started, finished;
     uint64_t call_hash;
@@ -113,6 +115,24 @@ static inline bool wh_comm_op_reduces(enum wh_comm_op op) {
 
 static inline bool wh_comm_op_slices(enum wh_comm_op op) {
     return op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER || op == WH_ALL_TO_ALL;
+}
+
+/* Contributions of a member. */
+static inline uint32_t wh_comm_inputs(const struct wh_comm_call *c, uint32_t member) {
+    return c->sum ? c->sum->inputs[member] : 1;
+}
+
+static inline uint32_t wh_comm_inputs_all(const struct wh_comm_call *c, uint32_t size) {
+    uint32_t all = 0;
+    for (uint32_t m = 0; m < size; m++) all += wh_comm_inputs(c, m);
+    return all;
+}
+
+static inline uint32_t wh_comm_inputs_most(const struct wh_comm_call *c, uint32_t size) {
+    uint32_t most = 1;
+    for (uint32_t m = 0; m < size && c->sum; m++)
+        if (c->sum->inputs[m] > most) most = c->sum->inputs[m];
+    return most;
 }
 
 /* ---- cause.c: failures ---- */

@@ -70,8 +70,8 @@ struct wh_group_lines {
 struct wh_log_entry {
     uint64_t sequence, count, start_ns;
     _Atomic uint32_t finished;
-    uint64_t in, out; /* offsets in the segment of what must lie at equal ones, or WH_NOWHERE */
-    uint64_t cut;     /* hash of the borders */
+    uint64_t in, out;  /* offsets in the segment of what must lie at equal ones, or WH_NOWHERE */
+    uint64_t cut, sum; /* hashes of the borders, of struct wh_comm_sum */
     uint8_t group, op, dtype, redop, root, in_place;
     char row[34], group_name[16];
     uint32_t members; /* hash */

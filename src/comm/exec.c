@@ -119,7 +119,9 @@ static enum wh_status fill(struct wh_comm_exec *e, const char *name, uint32_t ch
     struct wh_comm_plan *checked = &e->comm->once; /* the same checks and the same row as for comm.h */
     WH_TRY(wh_plan_prepare(e->comm, &e->call, checked));
     if (e->call.op >= WH_SEND) return WH_FAIL(WH_UNSUPPORTED, "%s has no algorithms", wh_comm_op_name(e->call.op));
-    if (e->call.border) return WH_FAIL(WH_UNSUPPORTED, "%s: step lists have no borders", wh_comm_op_name(e->call.op));
+    if (e->call.border || e->call.sum)
+        return WH_FAIL(WH_UNSUPPORTED, "%s: step lists know no borders and one contribution a rank",
+                       wh_comm_op_name(e->call.op));
     const struct wh_coll_algorithm *a = wh_coll_algorithm(name);
     if (!a) return WH_FAIL(WH_CONFIG, "there is no algorithm '%s'", name);
     e->call = checked->call;

@@ -38,10 +38,19 @@ static size_t lay_out(struct wh_comm_job *job, size_t arena_bytes) {
     return round_up(job->arena_offset + job->arena_bytes, PAGE) + PAGE; /* the last page: room for the skew */
 }
 
+static size_t control_bytes_of(uint32_t ranks) {
+    return sizeof(struct wh_control) + ranks * sizeof(struct wh_rank_lines) +
+           WH_COMM_GROUPS_MAX * ranks * sizeof(struct wh_group_lines);
+}
+
+size_t wh_comm_job_own_bytes(uint32_t ranks) {
+    struct wh_comm_job job = {.ranks = ranks};
+    return lay_out(&job, 0) + control_bytes_of(ranks) / ranks;
+}
+
 static enum wh_status create_memory(struct wh_comm_job *job, size_t arena_bytes) {
     size_t segment_bytes = lay_out(job, arena_bytes), available = wh_shm_free_bytes();
-    size_t control_bytes = sizeof(struct wh_control) + job->ranks * sizeof(struct wh_rank_lines) +
-                           WH_COMM_GROUPS_MAX * job->ranks * sizeof(struct wh_group_lines);
+    size_t control_bytes = control_bytes_of(job->ranks);
     size_t needed = control_bytes + job->ranks * segment_bytes;
     if (available && needed > available)
         return WH_FAIL(WH_NOMEM, "%u ranks need %zu bytes of shared memory (%zu each), %zu are free", job->ranks,

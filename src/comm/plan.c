@@ -30,6 +30,7 @@ static struct wh_coll_range slice(const struct wh_comm_call *c, uint32_t rank, u
 /* Elements of this rank's buffers. */
 static uint64_t in_elems(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
     if (c->op == WH_BARRIER || c->op == WH_BROADCAST || c->op == WH_RECV) return 0;
+    if (c->sum) return c->count ? (wh_comm_inputs(c, rank) - 1) * c->sum->stride + c->count : 0;
     return c->op == WH_ALL_GATHER ? slice(c, rank, size).count : c->count;
 }
 
@@ -40,19 +41,20 @@ static uint64_t out_elems(const struct wh_comm_call *c, uint32_t rank, uint32_t 
 
 uint64_t wh_comm_call_bytes(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
     uint64_t elem = wh_dtype_bytes(c->dtype), all = c->count, own = slice(c, rank, size).count, others = size - 1;
+    uint64_t inputs = wh_comm_inputs(c, rank);
     if (size == 1) return 0;
     switch (c->op) {
     case WH_ALL_REDUCE:
-        return (all - own + others * own) * elem;
+        return (inputs * (all - own) + others * own) * elem;
     case WH_REDUCE_SCATTER:
     case WH_ALL_TO_ALL:
-        return (all - own) * elem;
+        return inputs * (all - own) * elem;
     case WH_ALL_GATHER:
         return others * own * elem;
     case WH_BROADCAST:
         return rank == c->root ? others * all * elem : 0;
     case WH_REDUCE:
-        return rank == c->root ? 0 : all * elem;
+        return rank == c->root ? 0 : inputs * all * elem;
     case WH_SEND:
         return all * elem;
     default:
@@ -104,6 +106,45 @@ static void check_border(struct wh_faults *f, const struct wh_comm_call *c, uint
                       c->count);
 }
 
+/* Joins that the stack doesn't hold, or that leave more than one value. */
+static void check_merges(struct wh_faults *f, const char *op, const struct wh_comm_sum *s, uint32_t inputs) {
+    uint32_t depth = 0;
+    for (uint32_t i = 0; i < inputs; i++) {
+        if (++depth > WH_COMM_STACK_MAX) {
+            wh_faults_add(f, NULL, 0, "%s: contribution %u is number %u on the stack; it holds %d", op, i, depth,
+                          (int)WH_COMM_STACK_MAX);
+            return;
+        }
+        if (s->merges[i] >= depth) {
+            wh_faults_add(f, NULL, 0, "%s: %u joins after contribution %u; there are %u values on the stack", op,
+                          s->merges[i], i, depth);
+            return;
+        }
+        depth -= s->merges[i];
+    }
+    if (depth > 1)
+        wh_faults_add(f, NULL, 0, "%s: %u contributions are joined to %u values, not to one", op, inputs, depth);
+}
+
+static void check_sum(struct wh_faults *f, const struct wh_comm_call *c, uint32_t size) {
+    const char *op = wh_comm_op_name(c->op);
+    const struct wh_comm_sum *s = c->sum;
+    size_t before = f->count;
+    if (!wh_comm_op_reduces(c->op) || c->redop != WH_SUM)
+        wh_faults_add(f, NULL, 0, "%s: contributions in a given order; only sums have them", op);
+    if (!s->inputs || !s->merges) {
+        wh_faults_add(f, NULL, 0, "%s: no inputs or no merges of contributions", op);
+        return;
+    }
+    for (uint32_t r = 0; r < size; r++)
+        if (s->inputs[r] < 1 || s->inputs[r] > WH_COMM_INPUTS_MAX)
+            wh_faults_add(f, NULL, 0, "%s: %u contributions of rank %u; 1 to %d are possible", op, s->inputs[r], r,
+                          (int)WH_COMM_INPUTS_MAX);
+    if (s->stride > (uint64_t)1 << 57 || (wh_comm_inputs_most(c, size) > 1 && s->stride < c->count))
+        wh_faults_add(f, NULL, 0, "%s: contributions of %zu elements lie %zu apart", op, c->count, s->stride);
+    if (f->count == before) check_merges(f, op, s, wh_comm_inputs_all(c, size));
+}
+
 static void check_buffers(struct wh_faults *f, const struct wh_comm *comm, const struct wh_comm_call *c) {
     const char *op = wh_comm_op_name(c->op);
     size_t elem = wh_dtype_bytes(c->dtype);
@@ -122,6 +163,8 @@ static enum wh_status check_call(const struct wh_comm *comm, const struct wh_com
     const char *op = wh_comm_op_name(c->op);
     bool rooted = c->op == WH_REDUCE || c->op == WH_BROADCAST || c->op == WH_SEND || c->op == WH_RECV;
     if (c->op >= WH_COMM_OP_COUNT) return WH_FAIL(WH_CONFIG, "operation %d does not exist", (int)c->op);
+    if (c->op == WH_BARRIER && (c->border || c->sum))
+        return WH_FAIL(WH_CONFIG, "%s: borders or contributions of nothing", op);
     if (c->op == WH_BARRIER) return WH_OK;
     if (c->dtype >= WH_DTYPE_COUNT) return WH_FAIL(WH_CONFIG, "%s: type %d does not exist", op, (int)c->dtype);
     if (c->count > (uint64_t)1 << 57) return WH_FAIL(WH_CONFIG, "%s: %zu elements", op, c->count);
@@ -138,7 +181,8 @@ static enum wh_status check_call(const struct wh_comm *comm, const struct wh_com
         wh_faults_add(&f, NULL, 0, "%s: %zu elements are no multiple of %u ranks", op, c->count, comm->size);
     size_t before = f.count;
     if (c->border) check_border(&f, c, comm->size);
-    if (f.count == before) check_buffers(&f, comm, c); /* wrong borders: where the buffers end isn't known */
+    if (c->sum) check_sum(&f, c, comm->size);
+    if (f.count == before) check_buffers(&f, comm, c); /* else: where the buffers end isn't known */
     return wh_faults_status(&f, WH_CONFIG);
 }
 
@@ -163,8 +207,8 @@ static enum wh_path choose_path(const struct wh_comm *comm, const struct wh_comm
     if (comm->size == 1) return WH_PATH_NOTHING;
     if (c->op == WH_SEND || c->op == WH_RECV) return WH_PATH_MESSAGE;
     if (c->op == WH_BARRIER) return WH_PATH_INLINE;
-    if ((c->op == WH_ALL_GATHER ? longest_slice(c, comm->size) : c->count) * elem <= WH_COMM_INLINE_BYTES)
-        return WH_PATH_INLINE;
+    uint64_t payload = c->op == WH_ALL_GATHER ? longest_slice(c, comm->size) : c->count;
+    if (payload * wh_comm_inputs_most(c, comm->size) * elem <= WH_COMM_INLINE_BYTES) return WH_PATH_INLINE;
     bool in = in_arena(job, c->in, in_elems(c, comm->rank, comm->size) * elem);
     bool out = in_arena(job, c->out, out_elems(c, comm->rank, comm->size) * elem);
     if (c->op == WH_ALL_GATHER && !c->in) in = out; /* an empty slice that lies nowhere */
@@ -204,8 +248,16 @@ static uint64_t hash_call(const struct wh_comm_plan *p) {
     h = mix(mix(h, c->op + 16u * p->path), wh_comm_op_reduces(c->op) ? c->redop : 0);
     h = mix(h, c->op == WH_REDUCE || c->op == WH_BROADCAST ? c->root : 0);
     h = mix(h, c->op == WH_ALL_REDUCE ? p->in_place : 0);
-    h = mix(h, p->entry.cut);
+    h = mix(mix(h, p->entry.cut), p->entry.sum);
     return mix(mix(mix(mix(h, p->entry.in), p->entry.out), p->comm->members_hash), hash_text(c->row));
+}
+
+static uint64_t hash_sum(const struct wh_comm_call *c, uint32_t size) {
+    uint64_t hash = 0;
+    if (!c->sum) return hash;
+    for (uint32_t r = 0; r < size; r++) hash = mix(hash, c->sum->inputs[r]);
+    for (uint32_t i = 0; i < wh_comm_inputs_all(c, size); i++) hash = mix(hash, c->sum->merges[i]);
+    return mix(hash, c->sum->stride + 1);
 }
 
 static void set_entry(struct wh_comm_plan *p) {
@@ -217,6 +269,7 @@ static void set_entry(struct wh_comm_plan *p) {
     snprintf(e->row, sizeof e->row, "%s", c->row);
     snprintf(e->group_name, sizeof e->group_name, "%s", p->comm->name);
     for (uint32_t i = 1; i < p->comm->size && wh_comm_op_slices(c->op); i++) e->cut = mix(e->cut, c->border[i]);
+    e->sum = hash_sum(c, p->comm->size);
     set_places(p);
 }
 
@@ -242,8 +295,8 @@ static enum wh_status row_named(struct wh_comm_job *job, const char *name, struc
     return WH_OK;
 }
 
-enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
-    WH_TRY(check_call(comm, call));
+/* The call is checked. */
+static enum wh_status fill(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
     p->comm = comm;
     p->call = *call;
     if (!p->call.row) p->call.row = wh_comm_op_name(call->op);
@@ -260,17 +313,34 @@ enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *
     p->action[0] = (struct wh_action){.comm = comm, .call = &p->call, .path = p->path, .fingerprint = p->call_hash};
     p->action[0].count = p->call.count;
     p->action[0].border = p->call.border;
+    p->action[0].stride = p->call.sum ? p->call.sum->stride : 0;
     p->action[0].in = (void *)(uintptr_t)p->call.in; /* never written */
     p->action[0].out = p->call.out;
     if (p->path == WH_PATH_ARENA) wh_action_cut(&p->action[0]);
     return WH_OK;
 }
 
+enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p) {
+    WH_TRY(check_call(comm, call));
+    return fill(comm, call, p);
+}
+
+/* Plan, borders, inputs, merges in one block. */
 enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
-    struct wh_comm_plan *p = calloc(1, sizeof *p + (comm->size + 1) * sizeof *p->border);
+    WH_TRY(check_call(comm, call));
+    struct wh_comm_call kept = *call;
+    size_t borders = comm->size + 1, inputs = comm->size, merges = wh_comm_inputs_all(call, comm->size);
+    struct wh_comm_plan *p = calloc(1, sizeof *p + borders * sizeof *p->border + inputs + merges);
     if (!p) return WH_FAIL(WH_NOMEM, "no memory for a plan");
     p->border = (size_t *)(p + 1);
-    enum wh_status status = wh_plan_prepare(comm, call, p);
+    if (call->sum) {
+        uint8_t *bytes = (uint8_t *)(p->border + borders);
+        memcpy(bytes, call->sum->inputs, inputs);
+        memcpy(bytes + inputs, call->sum->merges, merges);
+        p->sum = (struct wh_comm_sum){.inputs = bytes, .merges = bytes + inputs, .stride = call->sum->stride};
+        kept.sum = &p->sum;
+    }
+    enum wh_status status = fill(comm, &kept, p);
     if (status != WH_OK) {
         free(p);
         return status;
@@ -295,10 +365,18 @@ static bool is_finished(const struct wh_comm_plan *p) {
     return p->path == WH_PATH_INLINE || p->path == WH_PATH_ARENA ? p->action[0].finished : p->finished;
 }
 
-/* A group of one rank: the vector, the slice and the sum are the same. */
+/* A group of one rank: the vector and the slice are the same. */
 static void run_alone(struct wh_comm_plan *p) {
-    size_t bytes = p->call.count * wh_dtype_bytes(p->call.dtype);
-    if (bytes && p->call.op != WH_BROADCAST && p->call.in != p->call.out) memcpy(p->call.out, p->call.in, bytes);
+    const struct wh_comm_call *c = &p->call;
+    size_t elem = wh_dtype_bytes(c->dtype), bytes = c->count * elem;
+    const void *in[WH_COMM_INPUTS_MAX];
+    for (uint32_t k = 0; k < wh_comm_inputs(c, 0) && c->sum; k++)
+        in[k] = (const char *)c->in + k * c->sum->stride * elem;
+    if (c->sum)
+        wh_reduce_merge(p->comm->job->reduce, c->dtype, WH_SUM, in, c->sum->inputs[0], c->sum->merges, &c->out, 1,
+                        c->count);
+    else if (bytes && c->op != WH_BROADCAST && c->in != c->out)
+        memcpy(c->out, c->in, bytes);
     p->finished = true;
 }
 

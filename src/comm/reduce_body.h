@@ -152,10 +152,14 @@ static void loop_bf16(enum wh_redop op, const void *const *in, uint32_t n, void 
 
 static inline __attribute__((always_inline)) void pass_widen(const void *const *in, uint32_t n, void *const *out,
                                                              uint32_t outs, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += sizeof(words)) {
-        struct pair sum = tree_pair(in, n, at, bytes - at < sizeof(words) ? bytes - at : sizeof(words));
+    size_t at = 0; /* a length that is known makes each memcpy one move */
+    for (; at + sizeof(words) <= bytes; at += sizeof(words)) {
+        struct pair sum = tree_pair(in, n, at, sizeof(words));
         for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + 2 * at, &sum, sizeof sum);
     }
+    if (at == bytes) return;
+    struct pair sum = tree_pair(in, n, at, bytes - at);
+    for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + 2 * at, &sum, sizeof sum);
 }
 
 #define FOR_N(N)                                 \
@@ -173,13 +177,18 @@ static void loop_widen(enum wh_redop op, const void *const *in, uint32_t n, void
 #undef FOR_N
 
 static void loop_narrow(const void *pairs, void *const *out, uint32_t outs, size_t elems) {
-    for (size_t at = 0; at < 2 * elems; at += sizeof(words)) {
-        struct pair x;
+    size_t at = 0, bytes = 2 * elems;
+    struct pair x;
+    words half;
+    for (; at + sizeof half <= bytes; at += sizeof half) {
         memcpy(&x, (const char *)pairs + 2 * at, sizeof x);
-        words half = narrow(x);
-        for (uint32_t o = 0; o < outs; o++)
-            memcpy((char *)out[o] + at, &half, 2 * elems - at < sizeof half ? 2 * elems - at : sizeof half);
+        half = narrow(x);
+        for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + at, &half, sizeof half);
     }
+    if (at == bytes) return;
+    memcpy(&x, (const char *)pairs + 2 * at, sizeof x);
+    half = narrow(x);
+    for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + at, &half, bytes - at);
 }
 
 const struct wh_reduce TABLE = {

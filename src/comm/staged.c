@@ -3,6 +3,7 @@
  *     piece     what lies in it, one after the other: a part of each slice; operations on the vector have one slice
  *     in place  ALL_REDUCE, REDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER
  *     twice     ALL_TO_ALL: what is sent, then what is received
+ *     again     several contributions: the same of each, a->stride apart; the sum takes the place of the first
  *
  * Each piece is an operation of its own with its own sequence number, WH_PIECES of them in flight: while one is worked on
  * the next is copied in. Every slice is cut into as many parts as there are pieces, however long it is, so that each piece
@@ -31,14 +32,15 @@ static struct wh_coll_range part(const struct wh_comm_plan *p, uint64_t piece, u
 }
 
 void wh_staged_prepare(struct wh_comm_plan *p) {
-    uint64_t elem = wh_dtype_bytes(p->call.dtype), shares = p->call.op == WH_ALL_TO_ALL ? 2 : 1;
+    uint64_t elem = wh_dtype_bytes(p->call.dtype), shares = wh_comm_inputs_most(&p->call, p->comm->size);
+    if (p->call.op == WH_ALL_TO_ALL) shares = 2;
     uint64_t room = WH_PIECE_BYTES / elem / shares - slices(p) * ALIGN_BYTES / elem; /* less what rounding up may add */
     p->pieces = (p->call.count + room - 1) / room;
 }
 
-static void copy_in(const struct wh_comm_plan *p, uint64_t piece, const size_t *border, char *stage) {
+/* One contribution. */
+static void copy_in(const struct wh_comm_plan *p, uint64_t piece, const size_t *border, const char *in, char *stage) {
     size_t elem = wh_dtype_bytes(p->call.dtype);
-    const char *in = p->call.op == WH_BROADCAST ? p->call.out : p->call.in;
     uint32_t me = p->comm->rank;
     if (p->call.op == WH_BROADCAST && me != p->call.root) return;
     for (uint32_t i = 0; i < slices(p); i++) {
@@ -69,9 +71,12 @@ static void start_piece(struct wh_comm_plan *p, uint64_t piece) {
     struct wh_action *a = &p->action[piece % WH_PIECES];
     size_t *border = p->comm->piece_border[piece % WH_PIECES], elem = wh_dtype_bytes(p->call.dtype);
     char *stage = p->comm->staging[piece % WH_PIECES];
+    const char *in = p->call.op == WH_BROADCAST ? p->call.out : p->call.in;
     for (uint32_t i = 0; i < slices(p); i++) border[i + 1] = border[i] + part(p, piece, i).count;
-    copy_in(p, piece, border, stage);
     a->count = border[slices(p)];
+    a->stride = (a->count * elem + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES / elem;
+    for (uint32_t k = 0; k < wh_comm_inputs(&p->call, p->comm->rank); k++)
+        copy_in(p, piece, border, in + (k ? k * p->call.sum->stride * elem : 0), stage + k * a->stride * elem);
     a->border = border;
     a->in = a->out = stage;
     if (p->call.op == WH_REDUCE_SCATTER) a->out = stage + border[p->comm->rank] * elem;

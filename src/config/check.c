@@ -438,6 +438,17 @@ static void check_replicas(struct check *x) {
           dp, path(WH_KEY_GRAIN_DATA), G, nearest, path(WH_KEY_DP), dp, path(WH_KEY_GRAIN_DATA), grains, above);
 }
 
+/* Sums that are also cut in slices (small vectors, the loss) then have whole subtrees in each group, as those of matrices
+ * do: all gradients are joined over the ranks in one way. */
+static void check_subtrees(struct check *x) {
+    const struct wh_config *c = x->c;
+    uint32_t S = c->grain.tensor, nearest = S;
+    if (c->parallelism.dp == 1 || S == 0 || (S & (S - 1)) == 0) return;
+    while (nearest & (nearest - 1)) nearest &= nearest - 1;
+    fault(x, WH_KEY_GRAIN_TENSOR, "%s %u: with %s above 1 it must be a power of two; nearest legal: %u",
+          path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), nearest);
+}
+
 static void check_layout(struct check *x) {
     const struct wh_config *c = x->c;
     const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
@@ -447,11 +458,13 @@ static void check_layout(struct check *x) {
         if (faulty(c, (enum wh_config_key)k)) return;
     if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
         check_replicas(x);
+        check_subtrees(x);
         return;
     }
     if (!wh_mesh_init(&d, 0, &mesh, x->faults)) return;
     check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
     check_replicas(x);
+    check_subtrees(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
     if (d.pp > c->arch.L)
         fault(x, WH_KEY_PP, "%s %u is above num_hidden_layers %u: a stage has one layer at least; nearest legal: %u",

@@ -4,6 +4,7 @@
 
 #include "arch/owners.h"
 #include "mesh/shard.h"
+#include "plan/states.h"
 
 struct builder {
     const struct wh_config *c;
@@ -33,17 +34,16 @@ static uint64_t hold(struct builder *b, uint32_t stage, uint32_t t) {
 }
 
 static struct wh_layout_rank rank_of(const struct builder *b, uint64_t params, uint64_t line, uint64_t share) {
+    const struct wh_config *c = b->c;
     const uint32_t zero = b->l->zero_stage;
-    const uint64_t weight = wh_dtype_bytes(b->c->model.dtype), real = sizeof(float);
-    const uint64_t owned = zero >= 1 ? share : line;
-    return (struct wh_layout_rank){
-        .params = params,
-        .line_elems = line,
-        .owned_elems = owned,
-        .weight_bytes = weight * (zero >= 3 ? share : line),
-        .grad_bytes = real * (zero >= 2 ? share : line), /* gradients are summed in fp32 */
-        .optimizer_bytes = owned * (2 * real + (b->c->model.dtype == WH_F32 ? 0 : real)),
-    };
+    const enum wh_dtype gradients = c->optimizer.accumulate_grad_in_fp32 ? WH_F32 : c->model.dtype;
+    const struct wh_state_bytes bytes = wh_state_bytes(line, share, zero, c->model.dtype, gradients);
+    return (struct wh_layout_rank){.params = params,
+                                   .line_elems = line,
+                                   .owned_elems = zero >= 1 ? share : line,
+                                   .weight_bytes = bytes.weights,
+                                   .grad_bytes = bytes.gradients,
+                                   .optimizer_bytes = bytes.optimizer};
 }
 
 static enum wh_status fill_ranks(struct builder *b) {

@@ -198,7 +198,9 @@ static void take_end(struct launch *l, uint32_t rank, int wait_status) {
     s->wait_status = wait_status;
     s->ended_ns = wh_clock_ns();
     if (is_failure(wait_status) && !stopped_as_asked(l, wait_status)) begin_to_fail(l);
-    if (l->options->job) wh_comm_job_ended(l->options->job, rank, wait_status);
+    /* Who stopped in order has done its part of everything: like an exit with 0 that ends nobody else. */
+    const bool in_order = wh_process_end(wait_status).exit_code == EXIT_RETRY;
+    if (l->options->job) wh_comm_job_ended(l->options->job, rank, in_order ? 0 : wait_status);
 }
 
 static void kill_all(struct launch *l) {
@@ -229,8 +231,9 @@ static void look_for_life(struct launch *l, uint32_t rank, uint64_t now) {
     const uint64_t beat = atomic_load_explicit(&l->page->slot[rank].beat_ns, memory_order_acquire);
     uint64_t processor_ns;
     const char state = wh_process_state(wh_child_pid(l->children, rank), &processor_ns);
+    const bool ready = state == 'R'; /* if others have the processors */
     s->stopped = state == 'T' || state == 't';
-    if (s->alive_ns && beat == s->beat_ns && processor_ns < s->processor_ns + LIFE_NS) return;
+    if (s->alive_ns && !ready && beat == s->beat_ns && processor_ns < s->processor_ns + LIFE_NS) return;
     s->alive_ns = now, s->beat_ns = beat, s->processor_ns = processor_ns;
 }
 

@@ -40,7 +40,7 @@ struct wh_launch_options {
     bool pin;                /* bind ranks to cores (os/topology.h) */
     uint64_t grace_ns;       /* 0: 3 s */
     uint64_t stop_grace_ns;  /* 0: 60 s */
-    uint64_t silence_ns;     /* a rank that for this long neither calls wh_launch_at nor uses its processors fails the
+    uint64_t silence_ns;     /* a rank that for this long neither calls wh_launch_at nor wants its processors fails the
                               * job, with what all were doing in rank 0's log; 0: never */
     enum wh_status (*prepare)(void *context); /* called here once the folder is locked, before any rank; may be NULL */
     void (*console)(void *context, const char *line); /* a line without its end */

@@ -113,17 +113,13 @@ static enum wh_status make_in_place(struct wh_replica *r, struct wh_comm_call ca
 
 static enum wh_status make_plans(struct wh_replica *r) {
     struct wh_net *net = r->net;
-    const struct wh_comm_call hashes = {.op = WH_ALL_GATHER,
-                                        .count = (size_t)wh_comm_size(r->comm) * WH_REPLICA_HASHES,
-                                        .dtype = WH_I64,
-                                        .row = "check.replicas"};
     for (uint32_t u = 0; r->unit && u < r->plan.zero.units; u++) WH_TRY(make_unit(r, u));
     for (uint32_t b = 0; b < r->plan.zero.bucket_count; b++) WH_TRY(make_bucket(r, b));
     WH_TRY(make_in_place(r, wh_traffic_embed(&r->plan), net->dx, &r->embed));
     WH_TRY(make_in_place(r, wh_traffic_loss(&r->plan), net->leaf_loss, &r->loss));
     WH_TRY(make_in_place(r, wh_traffic_norm(&r->plan), net->norm_partial, &r->norm));
     WH_TRY(make_in_place(r, wh_traffic_eval(&r->plan), r->eval_loss, &r->eval));
-    return make_in_place(r, hashes, r->hashes, &r->compare);
+    return make_in_place(r, wh_traffic_check(&r->plan), r->hashes, &r->compare);
 }
 
 static enum wh_status allocate(struct wh_replica *r) {
@@ -132,7 +128,7 @@ static enum wh_status allocate(struct wh_replica *r) {
     r->coming = calloc(units, sizeof *r->coming);
     r->bucket = calloc(r->plan.zero.bucket_count, sizeof(struct wh_comm_plan *));
     r->eval_loss = calloc((size_t)ranks * r->net->shape.micro_batch, sizeof *r->eval_loss);
-    r->hashes = calloc((size_t)ranks * WH_REPLICA_HASHES, sizeof *r->hashes);
+    r->hashes = calloc((size_t)ranks * WH_TRAFFIC_HASHES, sizeof *r->hashes);
     if ((r->plan.zero.shape.stage >= 1 && !r->unit) || !r->coming || !r->bucket || !r->eval_loss || !r->hashes)
         return WH_FAIL(WH_NOMEM, "no memory for the plans of %u units", units);
     return WH_OK;
@@ -220,14 +216,14 @@ static void fill_hashes(const struct wh_net *net, uint64_t *out) {
 }
 
 enum wh_status wh_replica_compare(struct wh_replica *r, uint64_t step) {
-    static const char *const what[WH_REPLICA_HASHES] = {"weights", "gradients", "master weights", "first moments",
+    static const char *const what[WH_TRAFFIC_HASHES] = {"weights", "gradients", "master weights", "first moments",
                                                         "second moments"};
-    fill_hashes(r->net, r->hashes + (size_t)wh_comm_rank(r->comm) * WH_REPLICA_HASHES);
+    fill_hashes(r->net, r->hashes + (size_t)wh_comm_rank(r->comm) * WH_TRAFFIC_HASHES);
     WH_TRY(start(r, r->compare));
     WH_TRY(wait_for(r, r->compare));
     for (uint32_t rank = 1; rank < wh_comm_size(r->comm); rank++)
-        for (uint32_t i = 0; i < WH_REPLICA_HASHES; i++)
-            if (r->hashes[rank * WH_REPLICA_HASHES + i] != r->hashes[i])
+        for (uint32_t i = 0; i < WH_TRAFFIC_HASHES; i++)
+            if (r->hashes[rank * WH_TRAFFIC_HASHES + i] != r->hashes[i])
                 return WH_FAIL(WH_INTERNAL,
                                "step %llu: the %s of data-parallel rank %u are not those of rank 0; they must be equal",
                                (unsigned long long)step, what[i], rank);

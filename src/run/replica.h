@@ -29,11 +29,9 @@ struct wh_replica {
     bool *coming;           /* [units]: its gather is under way */
     uint32_t started, kept; /* buckets of this step: started; finished, and in net->grads */
     double *eval_loss;      /* [ranks * micro-batch] */
-    uint64_t *hashes;       /* [ranks * WH_REPLICA_HASHES] */
+    uint64_t *hashes;       /* [ranks * WH_TRAFFIC_HASHES] */
     struct wh_comm_plan *compare;
 };
-
-enum { WH_REPLICA_HASHES = 5 }; /* weights, gradients, master weights, first and second moments */
 
 /* Errors: NOMEM, CONFIG. */
 enum wh_status wh_replica_open(struct wh_net *net, struct wh_comm_job *job, struct wh_comm *dp, uint64_t bucket_bytes,

@@ -322,6 +322,11 @@ enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_replica *replic
     return WH_OK;
 }
 
+bool wh_session_validates(const struct wh_config *c, uint64_t step) {
+    const uint64_t every = c->tokens.val_check_interval;
+    return (every && step % every == 0) || step == c->tokens.train_steps;
+}
+
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out) {
     const struct wh_batch data = data_of(s, s->valid, &s->valid_sampler);
     const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;

@@ -71,6 +71,9 @@ enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_replica *replic
                                    uint64_t limit, uint32_t *ids, int32_t *labels, uint32_t *document_start,
                                    struct wh_evaluation *out);
 
+/* Is there a validation after step `step`, if there is data for it? */
+bool wh_session_validates(const struct wh_config *c, uint64_t step);
+
 /* The same over the run's validation data, at most tokens.limit_val_batches global batches. */
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out);
 

@@ -42,7 +42,8 @@ void wh_traffic_free(struct wh_traffic *t) {
 const char *wh_traffic_row_name(const struct wh_traffic *t, enum wh_traffic_row row) {
     static const char *const names[WH_TRAFFIC_COUNT] = {"dp.grad.all_reduce",  "dp.weight.all_gather",
                                                         "dp.embed.all_gather", "dp.loss.all_gather",
-                                                        "dp.norm.all_reduce",  "dp.eval.all_gather"};
+                                                        "dp.norm.all_reduce",  "dp.eval.all_gather",
+                                                        "dp.check.all_gather"};
     return row == WH_TRAFFIC_GRADS && t->zero.shape.stage >= 1 ? "dp.grad.reduce_scatter" : names[row];
 }
 
@@ -114,6 +115,13 @@ struct wh_comm_call wh_traffic_eval(const struct wh_traffic *t) {
                                  .row = wh_traffic_row_name(t, WH_TRAFFIC_EVAL)};
 }
 
+struct wh_comm_call wh_traffic_check(const struct wh_traffic *t) {
+    return (struct wh_comm_call){.op = WH_ALL_GATHER,
+                                 .count = (size_t)t->shape.data.ranks * WH_TRAFFIC_HASHES,
+                                 .dtype = WH_I64,
+                                 .row = wh_traffic_row_name(t, WH_TRAFFIC_CHECK)};
+}
+
 /* ---- counting ---- */
 
 static void count(struct wh_traffic *t, enum wh_traffic_row row, const struct wh_comm_call *call) {
@@ -134,7 +142,7 @@ static void count_pass(struct wh_traffic *t, bool train) {
     }
 }
 
-void wh_traffic_step(struct wh_traffic *t) {
+void wh_traffic_step(struct wh_traffic *t, bool with_check) {
     const struct wh_net_shape *s = &t->shape;
     size_t border[WH_COMM_RANKS_MAX + 1];
     struct wh_comm_sum sum;
@@ -147,6 +155,10 @@ void wh_traffic_step(struct wh_traffic *t) {
     count(t, WH_TRAFFIC_EMBED, &embed);
     count(t, WH_TRAFFIC_LOSS, &loss);
     if (t->zero.shape.stage >= 1) count(t, WH_TRAFFIC_NORM, &norm); /* else everybody has all gradients */
+    if (with_check) {
+        const struct wh_comm_call check = wh_traffic_check(t);
+        count(t, WH_TRAFFIC_CHECK, &check);
+    }
     wh_zero_updated(&t->zero);
 }
 

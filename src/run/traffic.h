@@ -3,7 +3,7 @@
  *
  *     struct wh_traffic t;
  *     WH_TRY(wh_traffic_new(&shape, bucket_bytes, &t));
- *     for each step:          wh_traffic_step(&t, accumulation);
+ *     for each step:          wh_traffic_step(&t, false);
  *     for each validation:    wh_traffic_evaluate(&t, passes);
  *     t.row[i].calls, t.row[i].sent_bytes                    // what wh_comm_rows will say of this rank
  *     wh_traffic_free(&t);
@@ -22,6 +22,7 @@ enum wh_traffic_row {
     WH_TRAFFIC_LOSS,    /* dp.loss.all_gather */
     WH_TRAFFIC_NORM,    /* dp.norm.all_reduce: partial sums of the gradient norm (stage 1 on) */
     WH_TRAFFIC_EVAL,    /* dp.eval.all_gather */
+    WH_TRAFFIC_CHECK,   /* dp.check.all_gather: hashes of what must be equal */
     WH_TRAFFIC_COUNT
 };
 
@@ -50,9 +51,12 @@ struct wh_comm_call wh_traffic_embed(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_loss(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_norm(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_eval(const struct wh_traffic *t);
+struct wh_comm_call wh_traffic_check(const struct wh_traffic *t);
+
+enum { WH_TRAFFIC_HASHES = 5 }; /* weights, gradients, master weights, first and second moments */
 
 /* Counts. An evaluation of `passes` forward passes; with weights owned in parts the units that are old are gathered. */
-void wh_traffic_step(struct wh_traffic *t);
+void wh_traffic_step(struct wh_traffic *t, bool with_check);
 void wh_traffic_evaluate(struct wh_traffic *t, uint64_t passes);
 
 #endif

@@ -12,8 +12,10 @@
 #include "os/file.h"
 #include "os/memory.h"
 #include "os/probe.h"
+#include "os/process.h"
 #include "os/signal.h"
 #include "run/metrics.h"
+#include "run/record.h"
 #include "run/team.h"
 #include "run/train_int.h"
 #include "run/weights.h"
@@ -37,10 +39,11 @@ struct run {
 /* Rank 0 alone writes files and tells how far the run is. */
 static bool leads(const struct run *r) { return wh_team_rank(r->team) == 0; }
 
-/* For the launcher: this rank lives, and what it does. */
-static void at(struct run *r, uint64_t step, const char *doing) {
-    if (r->team) wh_launch_at(r->team->self, (int64_t)step, doing);
+/* For the launcher: this rank lives, and what it does; in step -1 the run has not begun. */
+static void at(struct run *r, int64_t step, const char *doing) {
+    if (r->team) wh_launch_at(r->team->self, step, doing);
 }
+static void at_step(struct run *r, const char *doing) { at(r, (int64_t)r->session.step, doing); }
 
 static void emit(struct run *r, void (*to)(void *, const char *), const char *text) {
     struct wh_text line = {0};
@@ -48,7 +51,8 @@ static void emit(struct run *r, void (*to)(void *, const char *), const char *te
     if (leads(r)) /* a convenience: a full disk shows elsewhere */
         (void)wh_file_append(r->log, line.data, line.bytes);
     wh_text_fini(&line);
-    if (to) to(r->options->context, text);
+    if (r->team) wh_child_say(text); /* to the launcher, which logs it and shows what the user should see */
+    if (!r->team && to) to(r->options->context, text);
 }
 
 __attribute__((format(printf, 2, 3))) static void say(struct run *r, const char *format, ...) {
@@ -118,48 +122,10 @@ static enum wh_status write_tokenizer(const struct run *r) {
     return status;
 }
 
-/* The memory ledger: what the layout predicted and what the run took, row by row. */
-static enum wh_status write_memory(const struct run *r) {
-    struct wh_arena predicted;
-    struct wh_text text = {0};
-    const struct wh_arena *measured = &r->session.net.arena;
-    WH_TRY(wh_net_predict(&r->session.net.shape, &predicted, NULL));
-    wh_text_add(&text, "{\"schema\": \"wanhe.memory/1\", \"rows\": [\n");
-    for (int i = 0; i < WH_ROW_COUNT; i++)
-        wh_text_add(&text, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu},\n",
-                    wh_row_name((enum wh_row)i), predicted.row_bytes[i], measured->row_bytes[i]);
-    wh_text_add(&text, "  {\"row\": \"memory.total\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}],\n",
-                predicted.used_bytes, measured->used_bytes);
-    wh_text_add(&text, " \"peak_resident_bytes\": %zu}\n", wh_memory_peak_bytes());
-    enum wh_status status = write_in(r, "memory.json", &text);
-    wh_text_fini(&text);
-    return status;
-}
-
-/* Milliseconds per step by ledger row, the first step left out. */
-static enum wh_status write_times(const struct run *r) {
-    const struct wh_train_summary *s = &r->summary;
-    struct wh_text text = {0};
-    double rest = s->timed_seconds * 1e3;
-    if (s->timed_steps == 0) return WH_OK;
-    wh_text_add(&text, "{\"schema\": \"wanhe.times/1\", \"steps\": %llu, \"step_ms\": %.3f, \"rows\": [\n",
-                (unsigned long long)s->timed_steps, s->timed_seconds * 1e3 / (double)s->timed_steps);
-    for (int i = 0; i < WH_TIME_COUNT; i++) {
-        const double ms = (double)s->times.ns[i] * 1e-6;
-        rest -= ms;
-        wh_text_add(&text, "  {\"row\": \"%s\", \"ms\": %.3f},\n", wh_time_name((enum wh_time)i),
-                    ms / (double)s->timed_steps);
-    }
-    wh_text_add(&text, "  {\"row\": \"time.rest\", \"ms\": %.3f}]}\n", rest / (double)s->timed_steps);
-    enum wh_status status = write_in(r, "times.json", &text);
-    wh_text_fini(&text);
-    return status;
-}
-
 static enum wh_status save(struct run *r) {
     struct wh_text remarks = {0};
     if (r->saved_step == r->session.step) return WH_OK;
-    at(r, r->session.step, "saving");
+    at_step(r, "saving");
     enum wh_status status = wh_weights_save(&r->session, r->options->out, &remarks);
     say_remarks(r, &remarks);
     if (status != WH_OK) return wh_while(status, "saving step %llu", (unsigned long long)r->session.step);
@@ -247,7 +213,7 @@ static void progress(struct run *r, const struct wh_metrics_step *m) {
 
 static enum wh_status validate(struct run *r) {
     struct wh_evaluation e;
-    at(r, r->session.step, "validating");
+    at_step(r, "validating");
     const struct wh_times times = r->session.net.times; /* those of the steps alone */
     WH_TRY(wh_session_validate(&r->session, &e));
     r->session.net.times = times;
@@ -262,7 +228,7 @@ static bool every(uint64_t step, uint64_t interval) { return interval > 0 && ste
 static enum wh_status one_step(struct run *r) {
     const struct wh_config *c = r->config;
     struct wh_metrics_step m;
-    at(r, r->session.step + 1, "computing");
+    at(r, (int64_t)r->session.step + 1, "computing");
     const uint64_t began = wh_clock_ns();
     WH_TRY(wh_session_step(&r->session, &m.result));
     const double seconds = (double)(wh_clock_ns() - began) * 1e-9;
@@ -289,7 +255,7 @@ static enum wh_status one_step(struct run *r) {
 
 /* A signal may come to any rank, and to each at another moment: all stop after the same step. */
 static enum wh_status agree_to_stop(struct run *r, uint32_t *signal_number) {
-    at(r, r->session.step, "waiting for the other ranks");
+    at_step(r, "waiting for the other ranks");
     return wh_team_max(r->team, (uint32_t)wh_signal_pending(), signal_number);
 }
 
@@ -300,7 +266,7 @@ static enum wh_status loop(struct run *r) {
         const uint64_t step = r->session.step;
         const bool last = step == c->tokens.train_steps;
         uint32_t stop;
-        if (r->session.valid && (every(step, c->tokens.val_check_interval) || last)) WH_TRY(validate(r));
+        if (r->session.valid && wh_session_validates(c, step)) WH_TRY(validate(r));
         if (every(step, c->checkpoints.interval) || (last && c->checkpoints.save_final_state)) WH_TRY(save(r));
         WH_TRY(agree_to_stop(r, &stop));
         if (stop && !last) {
@@ -345,9 +311,9 @@ static void describe(struct run *r) {
 /* The multiply-add peak of all ranks' threads, measured on all at once: what they can't have together doesn't count. */
 static enum wh_status measure_peak(struct run *r) {
     uint32_t all;
-    at(r, r->session.step, "waiting for the other ranks");
+    at_step(r, "waiting for the other ranks");
     WH_TRY(wh_team_max(r->team, 0, &all));
-    at(r, r->session.step, "measuring the peak");
+    at_step(r, "measuring the peak");
     r->summary.peak_gflops =
         wh_team_world(r->team) * wh_probe_fma_gflops(r->session.net.shape.threads, r->session.net.vec->name);
     return WH_OK;
@@ -355,7 +321,7 @@ static enum wh_status measure_peak(struct run *r) {
 
 static enum wh_status open_run(struct run *r) {
     const struct wh_config *c = r->config;
-    at(r, 0, "reading weights");
+    at(r, -1, "reading weights");
     WH_TRY(start(r));
     if (leads(r)) WH_TRY(write_config(r));
     if (leads(r)) WH_TRY(write_tokenizer(r));
@@ -408,9 +374,7 @@ static enum wh_status run_steps(struct run *r, struct wh_train_summary *out) {
     if (status != WH_OK && status != WH_RETRY) return status;
     WH_TRY(finish(r));
     *out = r->summary;
-    if (status == WH_RETRY || !leads(r)) return status;
-    WH_TRY(write_memory(r));
-    return write_times(r);
+    return status == WH_RETRY ? status : wh_record_write(&r->session, &r->summary, r->options->out);
 }
 
 /* --- alone, or one of several --- */
@@ -443,7 +407,7 @@ enum wh_status wh_train_rank(const struct wh_train_part *part, struct wh_launch_
     wh_signal_watch();
     WH_TRY(wh_team_open(self, &part->mesh, &team));
     struct run r = begin(part, &team);
-    at(&r, 0, "opening data and memory");
+    at(&r, -1, "opening data and memory");
     WH_TRY_GOTO(wh_session_open(r.config, &team, &r.session), end);
     status = run_steps(&r, out);
 end:

@@ -29,7 +29,7 @@ enum wh_train_start {
 struct wh_train_options {
     const char *out; /* run folder; made if missing */
     enum wh_train_start start;
-    void (*say)(void *context, const char *text);      /* lasting messages */
+    void (*say)(void *context, const char *text);      /* lasting messages; with several ranks also rank 0's progress */
     void (*progress)(void *context, const char *text); /* one line per interval */
     void *context;
     uint64_t silence_ns; /* a rank that gives no sign of life for so long ends the run; 0: 10 minutes */

@@ -227,6 +227,10 @@ static const struct mismatch mismatches[] = {
     {"barrier", "barrier"},
     {"borders", "they cut it at different borders"},
     {"no borders", "they cut it at different borders"},
+    {"sum order", "they join different contributions"},
+    {"sum inputs", "they join different contributions"},
+    {"sum stride", "they join different contributions"},
+    {"no sum", "they join different contributions"},
 };
 
 static enum wh_status rank_of_mismatch(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
@@ -243,7 +247,14 @@ static enum wh_status rank_of_mismatch(struct wh_comm_job *job, uint32_t rank, c
     static const size_t border[] = {0, 900, 2000, 3000}, moved[] = {0, 900, 2001, 3000};
     if (strcmp(what, "root") == 0) c.op = WH_BROADCAST, c.in = NULL;
     if (strstr(what, "borders")) c.op = WH_ALL_GATHER, c.border = border;
+    static const uint8_t inputs[] = {1, 2, 1}, other_inputs[] = {2, 1, 1}, merges[] = {0, 1, 0, 2},
+                         other_merges[] = {0, 0, 2, 1};
+    const struct wh_comm_sum sum = {inputs, merges, 3000}, odd_sum = {strstr(what, "inputs") ? other_inputs : inputs,
+                                                                      strstr(what, "order") ? other_merges : merges,
+                                                                      strstr(what, "stride") ? 3001 : 3000};
+    if (strstr(what, "sum")) c.sum = odd ? &odd_sum : &sum;
     if (odd) {
+        if (strcmp(what, "no sum") == 0) c.sum = NULL;
         if (strcmp(what, "borders") == 0) c.border = moved;
         if (strcmp(what, "no borders") == 0) c.border = NULL;
         if (strcmp(what, "op") == 0) c.op = WH_REDUCE_SCATTER;

@@ -143,7 +143,8 @@ static void predict_traffic(const struct wh_session *s, struct wh_traffic *t) {
     const uint64_t all = s->valid_sampler.sequences, limit = 2 * BATCH, count = limit < all ? limit : all;
     const uint64_t each = (uint64_t)s->net.shape.micro_batch * s->net.shape.data.ranks;
     for (uint32_t i = 0; i < steps(); i++) {
-        wh_traffic_step(t);
+        const uint64_t every = s->config->checks.replicas;
+        wh_traffic_step(t, every && (i + 1) % every == 0);
         if (i == 1 || i + 1 == steps()) wh_traffic_evaluate(t, (count + each - 1) / each);
     }
 }
