@@ -9,11 +9,13 @@ every single time. --quick: a tiny model, to try this script.
 
     scaling   tokens/s over that of as many single-rank runs at the same time, each on a core of its own: what the machine
               gives to that many ranks that never talk
-    comm      inside collectives (RUN/times.json, time.comm): what computing doesn't hide
+    comm      inside collectives (RUN/times.json, time.comm): what computing doesn't hide, of the
+              rank that has most of it
     memory    of all processes of the job together, divided by the ranks: see dp_memory.py. Taken in a run of its own, for
               looking disturbs
     speed     tokens/s over the fastest PyTorch
-    memory/   memory over that of PyTorch that shares out as much: zero 0 beside DDP, 1 to 3 beside ZeroRedundancyOptimizer
+    memory/   memory over that of PyTorch, tuned, that shares out most like it: zero 0 beside DDP, 1 to 3 beside
+              ZeroRedundancyOptimizer
 """
 import argparse
 import datetime
@@ -54,12 +56,21 @@ def batch_settings(config, ranks):
     return {"tokens.global_batch_size": BATCH * ranks, **({"grain.data": groups * ranks} if groups else {})}
 
 
-def read_wanhe(out):
+def load(*path):
+    with open(os.path.join(*path)) as file:
+        return json.load(file)
+
+
+def read_wanhe(out, ranks=1):
+    """Times of rank 0's steps and, of every rank, where they went."""
     with open(os.path.join(out, "metrics.jsonl")) as file:
         times = [line["step_ms"] for line in map(json.loads, file) if "step_ms" in line]
-    with open(os.path.join(out, "times.json")) as file:
-        rows = {row["row"]: row["ms"] for row in json.load(file)["rows"]}
-    return {"step_ms": times[1:], "time_rows_ms": rows}
+    folders = [out] + [os.path.join(out, "ranks", str(rank)) for rank in range(1, ranks)]
+    result = {"step_ms": times[1:], "time_rows_ms": [{row["row"]: row["ms"] for row in load(folder, "times.json")["rows"]}
+                                                     for folder in folders]}
+    if ranks > 1:
+        result["communication"] = [load(folder, "communication.json")["rows"] for folder in folders]
+    return result
 
 
 def alone(copies):
@@ -77,7 +88,7 @@ def parallel(zero, like):
     def commands(config, steps, folder):
         settings = {"parallelism.dp": RANKS, "optimizer.zero_stage": zero, **batch_settings(config, RANKS)}
         return [wanhe_command(config, steps, f"{folder}/run", settings)]
-    return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run")], 1, RANKS, like)
+    return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run", RANKS)], 1, RANKS, like)
 
 
 def torch(*options):
@@ -88,14 +99,12 @@ def torch(*options):
 
 
 def programs(core):
-    """As installed, and where OpenBLAS falls back to old kernels with the right ones (step.py)."""
-    named, suffix = (("--blas-core", core), " " + core) if core else ((), "")
-    peers = {"torch ddp": torch(), "torch ddp" + suffix: torch(*named),
-             "torch zero" + suffix: torch("--zero", *named)}
-    ours = {"wanhe 1": alone(1), INDEPENDENT: alone(RANKS)}
+    """PyTorch as installed, and with what serves it best here (dp_torch.py --tuned, and step.py on OpenBLAS's kernels)."""
+    best = ["--tuned"] + (["--blas-core", core] if core else [])
+    found = {"wanhe 1": alone(1), INDEPENDENT: alone(RANKS)}
     for zero in range(4):
-        ours[f"wanhe zero {zero}"] = parallel(zero, ("torch zero" if zero else "torch ddp") + suffix)
-    return {**ours, **peers}
+        found[f"wanhe zero {zero}"] = parallel(zero, "torch zero, tuned" if zero else "torch ddp, tuned")
+    return {**found, "torch ddp": torch(), "torch ddp, tuned": torch(*best), "torch zero, tuned": torch("--zero", *best)}
 
 
 def run(program, config, steps, sampled=False):
@@ -120,8 +129,9 @@ def tokens_per_s(program, jobs, tokens):
 
 
 def comm_ms(jobs):
-    times = [job["time_rows_ms"].get("time.comm", 0) for job in jobs if "time_rows_ms" in job]
-    return max(times) if times else None
+    """Of the rank that is in collectives longest."""
+    times = [rows["time.comm"] for job in jobs for rows in job.get("time_rows_ms", []) if "time.comm" in rows]
+    return max(times, default=None)
 
 
 def median(values):

@@ -8,6 +8,7 @@ import os
 import time
 
 PERIOD_SECONDS = 0.02
+SHARE = 0.1  # of a processor that looking may take: the kernel walks all page tables
 
 
 def tree(roots):
@@ -61,6 +62,7 @@ def peak_mib(children):
     """The most that the children (subprocess.Popen) and their descendants take until all have ended, MiB."""
     peak = 0
     while any(child.poll() is None for child in children):
+        began = time.perf_counter()
         peak = max(peak, job_mib(child.pid for child in children if child.returncode is None))
-        time.sleep(PERIOD_SECONDS)
+        time.sleep(max(PERIOD_SECONDS, (time.perf_counter() - began) / SHARE))
     return peak

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """The PyTorch peer of `bench/dp.py`: DistributedDataParallel over Gloo, one thread a rank, the ranks forked here.
 
-    bench/dp_torch.py CONFIG.yaml --ranks N --batch B [--zero] [--steps N] [--blas-core NAME]
+    bench/dp_torch.py CONFIG.yaml --ranks N --batch B [--zero] [--tuned] [--steps N] [--blas-core NAME]
 
 Model, environment and --blas-core are those of torch_step.py. B sequences a rank and step. --zero: the optimizer states
-shared out (ZeroRedundancyOptimizer), which is all that this version can share out on a CPU. What serves it best here: each rank
-on a core of its own (as wanhe's), gradients that live in the buckets (gradient_as_bucket_view: one copy of them less). One
-warm-up step is not counted. Prints one JSON object with the times of rank 0."""
+shared out (ZeroRedundancyOptimizer), which is all that this version can share out on a CPU. --tuned: what serves it best
+here and isn't its default: each rank on a core of its own (as wanhe's), and gradients that live in the buckets
+(gradient_as_bucket_view), which saves a copy of them. One warm-up step is not counted. Prints one JSON object with the
+times of rank 0."""
 import argparse
 import ctypes
 import json
@@ -20,6 +21,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--batch", type=int, default=4)
 parser.add_argument("--zero", action="store_true")
+parser.add_argument("--tuned", action="store_true")
 ours, others = parser.parse_known_args()
 sys.argv[1:] = others + ["--threads", "1"]
 import torch_step  # reads the rest of the command line and sets the environment before it loads PyTorch
@@ -47,7 +49,7 @@ def train(rank, meeting):
     one_blas_thread()
     dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=ours.ranks)
     torch.manual_seed(1)
-    net = torch.nn.parallel.DistributedDataParallel(torch_step.GPT2(model, T), gradient_as_bucket_view=True)
+    net = torch.nn.parallel.DistributedDataParallel(torch_step.GPT2(model, T), gradient_as_bucket_view=ours.tuned)
     settings = {"lr": 1e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}
     if ours.zero:
         optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.AdamW, **settings)
@@ -69,7 +71,7 @@ def train(rank, meeting):
 
 def work(rank, meeting):
     cores = sorted(os.sched_getaffinity(0))
-    if ours.ranks <= len(cores):
+    if ours.tuned and ours.ranks <= len(cores):
         os.sched_setaffinity(0, {cores[rank]})
     times = train(rank, meeting)
     if rank == 0:
