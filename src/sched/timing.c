@@ -127,13 +127,17 @@ static bool make_timelines(const struct wh_sched_plan *p, struct wh_sched_timing
 }
 
 static void sum_up(const struct wh_sched_plan *p, struct wh_sched_timing *t) {
-    double idle = 0;
+    double idle = 0, busy = 0;
     for (uint32_t r = 0; r < t->ranks; r++) {
         t->makespan = later(t->makespan, t->rank[r].end);
         t->stuck |= t->rank[r].reached < p->rank[r].count;
     }
-    for (uint32_t r = 0; r < t->ranks; r++) idle += t->makespan - t->rank[r].busy;
+    for (uint32_t r = 0; r < t->ranks; r++) {
+        idle += t->makespan - t->rank[r].busy;
+        busy += t->rank[r].busy;
+    }
     t->idle = t->makespan > 0 ? idle / (t->ranks * t->makespan) : 0;
+    t->overhead = busy > 0 ? idle / busy : 0;
 }
 
 enum wh_status wh_sched_time(const struct wh_sched_plan *p, const struct wh_sched_cost *c, uint32_t depth,
