@@ -68,7 +68,6 @@ static void lay_block(struct canvas *c, const struct wh_sched_instr *i, double s
         c->cells[k] = n < label.bytes ? label.data[n] : k + 1 == to ? ' ' : '-';
         c->ops[k] = (uint8_t)(1 + i->op);
     }
-    if (to > from && label.bytes == to - from - 2) c->cells[to - 2] = '-';
     wh_text_fini(&label);
 }
 
