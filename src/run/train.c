@@ -318,7 +318,7 @@ static enum wh_status describe_traffic(struct run *r) {
     WH_TRY(wh_traffic_new(&r->session.stage, c->optimizer.bucket_bytes, &t));
     wh_traffic_step(&t, false);
     for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
-        if (t.row[i].calls == 0) continue;
+        if (t.row[i].sent_bytes == 0) continue;
         wh_text_add(&rows, "%s%s ", rows.bytes ? ", " : "", wh_traffic_row_name(&t, (enum wh_traffic_row)i));
         add_bytes(&rows, t.row[i].sent_bytes);
         all += t.row[i].sent_bytes;
