@@ -19,7 +19,7 @@ static size_t qkv_width(const struct wh_model *m) { return ((size_t)m->H + 2 * (
 static size_t up_width(const struct wh_model *m) { return (size_t)m->F * (m->gated ? 2 : 1); }
 
 /* Tokens per block of logits: whole sequences, or an even part of one (whole ones if chunks must stay together). */
-static uint32_t choose_loss_block(const struct wh_net_shape *s) {
+uint32_t wh_net_loss_block(const struct wh_net_shape *s) {
     uint32_t T = s->T, n = s->micro_batch * T;
     /* equal on all tensor ranks: by the longest part of the vocabulary */
     const uint64_t V = (s->model->V + s->grain.tensor - 1) / s->grain.tensor * (s->grain.tensor / wh_net_tensor_ranks(s));
@@ -140,7 +140,7 @@ static void place_saved(struct wh_net *net, struct wh_arena *a) {
         }
 }
 
-/* What tensor ranks add up. */
+/* What tensor ranks add up. It lies at the same place on all of them. */
 static void place_partial(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
     const bool cut = wh_net_tensor_ranks(s) > 1;
@@ -312,6 +312,7 @@ static void place_scratch(struct wh_net *net, struct wh_arena *a) {
 }
 
 static void place(struct wh_net *net, struct wh_arena *a) {
+    place_partial(net, a); /* first: tensor ranks hold parts of different lengths of all that follows */
     place_states(net, a);
     place_activations(net, a);
     place_backward(net, a);
@@ -436,7 +437,7 @@ static enum wh_status new_tables(struct wh_net *net) {
     net->own = (struct wh_range){0, s->params->buffer_elems};
     if (s->data.zero_stage >= 1 && wh_net_ranks(s) > 1)
         net->own = (struct wh_range){s->data.owner_border[s->data.rank], s->data.owner_border[s->data.rank + 1]};
-    net->loss_block = choose_loss_block(s);
+    net->loss_block = wh_net_loss_block(s);
     WH_TRY(new_all_parts(net));
     if (!s->train) return WH_OK;
     WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, &net->sum_matrix));

@@ -315,6 +315,9 @@ static inline bool wh_net_by_unit(const struct wh_net_shape *s) {
     return wh_net_ranks(s) > 1 && wh_net_sequences(s) == s->micro_batch &&
            (s->data.zero_stage >= 2 || s->grad_dtype != WH_F32);
 }
+/* Tokens whose logits exist at once. */
+uint32_t wh_net_loss_block(const struct wh_net_shape *s);
+
 /* How many of a unit's gradient sums are under way at once, layers. */
 enum { WH_NET_SUM_SLOTS = 2 };
 

@@ -212,7 +212,8 @@ void wh_net_finish_leaves(struct wh_net *net) {
     const uint32_t chunks = loss_chunks(net), own = net->shape.grain.data / wh_net_ranks(&net->shape) * chunks;
     const uint32_t first = net->shape.data.rank * own;
     memset(net->leaf_loss, 0, (size_t)net->shape.grain.data * chunks * sizeof *net->leaf_loss);
-    for (uint32_t leaf = first; net->logits && leaf < first + own; leaf++)
+    if (!net->logits || net->shape.tensor.rank > 0) return; /* others have the same */
+    for (uint32_t leaf = first; leaf < first + own; leaf++)
         net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
 }
 
