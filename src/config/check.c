@@ -50,6 +50,9 @@ static void check_not_built(struct check *x, enum wh_config_key k, uint32_t valu
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
+    if (c->parallelism.tp > 1 && c->parallelism.tp_mode == WH_TP_REDUCE_SCATTER)
+        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: ALL_REDUCE",
+              path(WH_KEY_TP_MODE));
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
     if (c->grain_wire != WH_F32)

@@ -41,8 +41,8 @@ void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         float *a = wh_rows_scratch(net), *b = a + C, *y = wh_rows_target(net, x, t * C, a);
-        const float *row = cut ? wh_rows_read(net, net->tp_partial, t * C, C, a)
-                               : wh_rows_read(net, token, pass->ids[t] * C, C, a);
+        const float *row =
+            cut ? wh_rows_read(net, net->tp_partial, t * C, C, a) : wh_rows_read(net, token, pass->ids[t] * C, C, a);
         if (position)
             net->vec->add(y, row, wh_rows_read(net, position, (pass->first_position + t % pass->T) * C, C, b), C);
         else if (y != row)

@@ -75,8 +75,7 @@ static void find_extremes(struct wh_net *net, size_t n, const int32_t *labels, c
 static void sum_exponentials(struct wh_net *net, size_t n, const int32_t *labels, const struct losses *l) {
     const size_t V = net->local.V;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
-    for (size_t t = 0; t < n; t++)
-        l->z[t] = labels[t] < 0 ? 0.0f : exponentials(net, net->logits + t * V, l->max[t]);
+    for (size_t t = 0; t < n; t++) l->z[t] = labels[t] < 0 ? 0.0f : exponentials(net, net->logits + t * V, l->max[t]);
 }
 
 /* Loss of one token; with grad_scale above 0 the row becomes the gradient. */
@@ -121,11 +120,11 @@ static void block_backward(struct wh_net *net, uint32_t head_piece, size_t n, vo
     struct wh_gemm g = {.m = n,
                         .n = m->C,
                         .k = m->V,
-                              .a = {net->logits, WH_F32, m->V, false},
-                              .b = {wh_net_weight(net, id, -1), t, m->C, false},
-                              .c = {rows, t, m->C},
-                              .parts = net->parts_vocab.list,
-                              .part_count = net->parts_vocab.count};
+                        .a = {net->logits, WH_F32, m->V, false},
+                        .b = {wh_net_weight(net, id, -1), t, m->C, false},
+                        .c = {rows, t, m->C},
+                        .parts = net->parts_vocab.list,
+                        .part_count = net->parts_vocab.count};
     wh_tensor_gemm(net, WH_TIME_GEMM_HEAD, &g, WH_TP_BACKWARD);
 }
 

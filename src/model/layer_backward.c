@@ -16,13 +16,13 @@ static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t 
                            int layer, size_t cols, const struct wh_net_parts *parts, void *dx) {
     const enum wh_dtype t = net->shape.dtype;
     struct wh_gemm g = {.m = n,
-                              .n = cols,
-                              .k = rows,
-                              .a = {dy, t, rows, false},
-                              .b = {wh_net_weight(net, weight, layer), t, cols, false},
-                              .c = {dx, t, cols},
-                              .parts = parts ? parts->list : NULL,
-                              .part_count = parts ? parts->count : 0};
+                        .n = cols,
+                        .k = rows,
+                        .a = {dy, t, rows, false},
+                        .b = {wh_net_weight(net, weight, layer), t, cols, false},
+                        .c = {dx, t, cols},
+                        .parts = parts ? parts->list : NULL,
+                        .part_count = parts ? parts->count : 0};
     if (parts)
         wh_tensor_gemm(net, WH_TIME_GEMM_INPUT, &g, WH_TP_BACKWARD);
     else

@@ -68,7 +68,8 @@ void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int
         .document_start = pass->document_start ? pass->document_start + token : NULL,
         .chunks = net->shape.grain.sequence,
         .rng = d.rng,
-        .first_element = ((uint64_t)(pass->first_seq + seq) * net->shape.model->H + wh_net_first_head(net) + head) * T * T,
+        .first_element =
+            ((uint64_t)(pass->first_seq + seq) * net->shape.model->H + wh_net_first_head(net) + head) * T * T,
         .dropout_threshold = d.threshold,
         .dropout_scale = d.scale,
     };

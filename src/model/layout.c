@@ -22,7 +22,8 @@ static size_t up_width(const struct wh_model *m) { return (size_t)m->F * (m->gat
 uint32_t wh_net_loss_block(const struct wh_net_shape *s) {
     uint32_t T = s->T, n = s->micro_batch * T;
     /* equal on all tensor ranks: by the longest part of the vocabulary */
-    const uint64_t V = (s->model->V + s->grain.tensor - 1) / s->grain.tensor * (s->grain.tensor / wh_net_tensor_ranks(s));
+    const uint64_t V =
+        (s->model->V + s->grain.tensor - 1) / s->grain.tensor * (s->grain.tensor / wh_net_tensor_ranks(s));
     uint64_t fit = (uint64_t)LOGITS_BYTES_MAX / ((V < s->model->V ? V : s->model->V) * sizeof(float));
     uint32_t wanted = s->loss_block_tokens ? s->loss_block_tokens : fit < 1 ? 1 : fit > n ? n : (uint32_t)fit;
     if (wanted >= n) return n;
@@ -163,7 +164,6 @@ static void place_activations(struct wh_net *net, struct wh_arena *a) {
     if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &common);
     for (uint32_t i = 0; i < net->shape.act_slots; i++) place_slot(net, a, &net->slot[i], &common);
     if (is_pipeline(net)) place_messages(net);
-    place_partial(net, a);
     net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
     net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
     if (!has_head(net)) return;
@@ -346,9 +346,8 @@ static enum wh_status new_vocabulary_parts(struct wh_net *net) {
     for (uint32_t s = 0; s < each; s++) {
         const struct wh_range r = wh_grain_slice(net->shape.model->V, S, net->shape.tensor.rank * each + s);
         if (r.begin == r.end) continue;
-        p->list[p->count++] = (struct wh_gemm_part){.begin = (uint32_t)(r.begin - net->first_token),
-                                                    .length = (uint32_t)(r.end - r.begin),
-                                                    .ends_grain = true};
+        p->list[p->count++] = (struct wh_gemm_part){
+            .begin = (uint32_t)(r.begin - net->first_token), .length = (uint32_t)(r.end - r.begin), .ends_grain = true};
     }
     return WH_OK;
 }

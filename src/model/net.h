@@ -145,10 +145,11 @@ struct wh_net {
     struct wh_net_shape shape;
     struct wh_model local; /* the model with this tensor rank's H, Hkv, F, V */
     size_t first_token;    /* of the vocabulary, that is held: V of them */
-    enum wh_status status; /* of the sums over tensor ranks: after the first that failed, passes compute nothing of use and
+    enum wh_status
+        status;       /* of the sums over tensor ranks: after the first that failed, passes compute nothing of use and
                               return it */
-    void *tp_partial;      /* [n, C] fp32: partial sums; rows of the embedding */
-    float *tp_rows;        /* [3][loss_block] */
+    void *tp_partial; /* [n, C] fp32: partial sums; rows of the embedding */
+    float *tp_rows;   /* [3][loss_block] */
     struct wh_net_chunk whole; /* the only chunk, if the shape gives none */
     struct wh_net_hooks hooks;
     const struct wh_vec *vec;
@@ -302,7 +303,9 @@ static inline uint32_t wh_net_chunks(const struct wh_net_shape *s) { return s->c
 static inline const struct wh_net_chunk *wh_net_chunk(const struct wh_net *net, uint32_t c) {
     return net->shape.chunk_count ? &net->shape.chunks[c] : &net->whole;
 }
-static inline uint32_t wh_net_tensor_ranks(const struct wh_net_shape *s) { return s->tensor.ranks ? s->tensor.ranks : 1; }
+static inline uint32_t wh_net_tensor_ranks(const struct wh_net_shape *s) {
+    return s->tensor.ranks ? s->tensor.ranks : 1;
+}
 static inline uint32_t wh_net_ranks(const struct wh_net_shape *s) { return s->data.ranks ? s->data.ranks : 1; }
 /* Sequences of the global batch that are this rank's. */
 static inline uint32_t wh_net_sequences(const struct wh_net_shape *s) { return s->global_batch / wh_net_ranks(s); }

@@ -5,14 +5,10 @@
 #include "comm/comm.h"
 #include "model/rows.h"
 
-static void run(struct wh_net *net, void *values, size_t count, enum wh_dtype dtype, enum wh_redop op, const char *row) {
-    const struct wh_comm_call call = {.op = WH_ALL_REDUCE,
-                                      .in = values,
-                                      .out = values,
-                                      .count = count,
-                                      .dtype = dtype,
-                                      .redop = op,
-                                      .row = row};
+static void run(struct wh_net *net, void *values, size_t count, enum wh_dtype dtype, enum wh_redop op,
+                const char *row) {
+    const struct wh_comm_call call = {
+        .op = WH_ALL_REDUCE, .in = values, .out = values, .count = count, .dtype = dtype, .redop = op, .row = row};
     const uint64_t since = wh_clock_ns();
     if (net->status == WH_OK) net->status = wh_comm_run(net->shape.tensor.comm, &call);
     wh_net_book(net, WH_TIME_COMM, since);

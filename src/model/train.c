@@ -213,8 +213,7 @@ void wh_net_finish_leaves(struct wh_net *net) {
     const uint32_t first = net->shape.data.rank * own;
     memset(net->leaf_loss, 0, (size_t)net->shape.grain.data * chunks * sizeof *net->leaf_loss);
     if (!net->logits || net->shape.tensor.rank > 0) return; /* others have the same */
-    for (uint32_t leaf = first; leaf < first + own; leaf++)
-        net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
+    for (uint32_t leaf = first; leaf < first + own; leaf++) net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
 }
 
 void wh_net_finish_gradients(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {

@@ -17,11 +17,11 @@ struct wh_team {
     uint32_t rank, world;
     struct wh_mesh mesh;
     struct wh_comm_job *job;
-    struct wh_comm *all; /* every rank */
-    struct wh_comm *dp;  /* the replicas of this rank's pieces: who sum the same gradients */
-    struct wh_comm *tp;  /* the slices of this rank's matrices */
+    struct wh_comm *all;   /* every rank */
+    struct wh_comm *dp;    /* the replicas of this rank's pieces: who sum the same gradients */
+    struct wh_comm *tp;    /* the slices of this rank's matrices */
     struct wh_comm *model; /* all ranks of one replica: tp and pp */
-    struct wh_comm *pp;  /* the stages of this rank's replica, in order */
+    struct wh_comm *pp;    /* the stages of this rank's replica, in order */
     struct wh_launch_rank *self;
 };
 

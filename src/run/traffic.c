@@ -228,9 +228,7 @@ static void count_tensor(struct wh_traffic *t, enum wh_traffic_row row, size_t c
     count_on(t, row, WH_AXIS_TP, &call);
 }
 
-static size_t tokens(const struct wh_traffic *t) {
-    return (size_t)t->stage->shape.micro_batch * t->stage->shape.T;
-}
+static size_t tokens(const struct wh_traffic *t) { return (size_t)t->stage->shape.micro_batch * t->stage->shape.T; }
 
 /* Forward pass over `n` tokens of the chunk. */
 static void count_forward(struct wh_traffic *t, const struct wh_net_chunk *c, size_t n) {

@@ -27,10 +27,10 @@
     X(GRAD, "pp.grad.send", "their gradients to the stage before")                                                 \
     X(EMBED_MOVE, "pp.embed.send", "gradients of the embedded tokens, to the last stage, which owns a tied table") \
     X(TABLE_MOVE, "pp.table.send", "the tied table after its update, to the first stage")                          \
-    X(TP_FORWARD, WH_TP_FORWARD, "partial sums of attention and feed-forward outputs")                               \
-    X(TP_BACKWARD, WH_TP_BACKWARD, "partial sums of input gradients")                                                \
-    X(TP_EMBED, WH_TP_EMBED, "rows of a token table that is cut")                                                    \
-    X(TP_HEAD, WH_TP_HEAD, "maximum, label's logit and sum of the softmax over a vocabulary that is cut")            \
+    X(TP_FORWARD, WH_TP_FORWARD, "partial sums of attention and feed-forward outputs")                             \
+    X(TP_BACKWARD, WH_TP_BACKWARD, "partial sums of input gradients")                                              \
+    X(TP_EMBED, WH_TP_EMBED, "rows of a token table that is cut")                                                  \
+    X(TP_HEAD, WH_TP_HEAD, "maximum, label's logit and sum of the softmax over a vocabulary that is cut")          \
     X(LOSS, "loss.all_reduce", "losses of the leaves of the batch, 0 where another rank has them")                 \
     X(NORM, "norm.all_reduce", "partial sums of the gradient norm, 0 where another rank has them")                 \
     X(EVAL, "eval.all_reduce", "losses of an evaluation's sequences, 0 where another rank has them")
