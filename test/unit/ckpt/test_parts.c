@@ -76,21 +76,20 @@ static void expect(enum wh_status got, enum wh_status want, const char *text) {
 struct layout {
     uint32_t ranks;
     size_t percent[RANKS_MAX + 1];
-    bool weights_shared, moments_shared;
     enum wh_dtype compute;
 };
 
 static const struct layout layouts[] = {
-    {1, {0, 100}, true, true, WH_BF16},
-    {1, {0, 100}, false, false, WH_F32},
-    {2, {0, 50, 100}, true, true, WH_F32},
-    {2, {0, 0, 100}, true, true, WH_BF16},
-    {2, {0, 83, 100}, false, true, WH_BF16},
-    {3, {0, 5, 6, 100}, true, true, WH_BF16},
-    {3, {0, 33, 33, 100}, true, false, WH_F32},
-    {3, {0, 0, 0, 100}, false, true, WH_F32},
-    {5, {0, 3, 40, 40, 77, 100}, true, true, WH_F32},
-    {5, {0, 20, 40, 60, 80, 100}, false, false, WH_BF16},
+    {1, {0, 100}, WH_BF16},
+    {1, {0, 100}, WH_F32},
+    {2, {0, 50, 100}, WH_F32},
+    {2, {0, 0, 100}, WH_BF16},
+    {2, {0, 83, 100}, WH_BF16},
+    {3, {0, 5, 6, 100}, WH_BF16},
+    {3, {0, 33, 33, 100}, WH_F32},
+    {3, {0, 0, 0, 100}, WH_F32},
+    {5, {0, 3, 40, 40, 77, 100}, WH_F32},
+    {5, {0, 100, 100, 100, 100, 100}, WH_BF16},
 };
 
 static void cut(const struct layout *l, size_t *border) {
@@ -98,12 +97,9 @@ static void cut(const struct layout *l, size_t *border) {
 }
 
 /* A copy of just what the rank holds, so that sanitizers see every step beyond it. */
-static struct wh_ckpt_slab slab_of(int class, bool shared, const size_t *border, uint32_t rank) {
-    if (!shared && rank != 0) return (struct wh_ckpt_slab){0};
-    struct wh_ckpt_slab s = {NULL, shared ? border[rank] : 0, params.buffer_elems};
-    if (shared) s.elems = border[rank + 1] - border[rank];
-    if (!s.elems) return s;
-    s.data = malloc(4 * s.elems);
+static struct wh_ckpt_slab slab_of(int class, const size_t *border, uint32_t rank) {
+    struct wh_ckpt_slab s = {NULL, border[rank], border[rank + 1] - border[rank]};
+    s.data = malloc(4 * s.elems + 1);
     memcpy(s.data, values[class] + s.first, 4 * s.elems);
     return s;
 }
@@ -115,18 +111,14 @@ struct saving {
 };
 
 static struct wh_ckpt_view view_of(const struct saving *s, const size_t *border, uint32_t rank) {
-    const struct layout *l = s->layout;
     return (struct wh_ckpt_view){.model = &model,
                                  .params = &params,
                                  .grain = {1, 4, 1},
-                                 .compute = l->compute,
+                                 .compute = s->layout->compute,
                                  .state = {s->step, 12 * s->step, 3000 * s->step, 12 * s->step, s->step, 7},
-                                 .weights = slab_of(0, l->weights_shared, border, rank),
-                                 .m = slab_of(1, l->moments_shared, border, rank),
-                                 .v = slab_of(2, l->moments_shared, border, rank),
-                                 .border = border,
-                                 .weights_shared = l->weights_shared,
-                                 .moments_shared = l->moments_shared};
+                                 .weights = slab_of(0, border, rank),
+                                 .m = slab_of(1, border, rank),
+                                 .v = slab_of(2, border, rank)};
 }
 
 static void free_view(struct wh_ckpt_view *v) { free(v->weights.data), free(v->m.data), free(v->v.data); }
@@ -138,9 +130,12 @@ static enum wh_status open_all(struct wh_comm_job *job, struct wh_comm **comm) {
 
 static enum wh_status save(struct wh_comm *comm, const struct saving *s) {
     size_t border[RANKS_MAX + 1];
+    struct wh_ckpt_holding holding[RANKS_MAX];
     cut(s->layout, border);
+    for (uint32_t r = 0; r < s->layout->ranks; r++)
+        holding[r] = (struct wh_ckpt_holding){&params, {border[r], border[r + 1]}};
     struct wh_ckpt_view v = view_of(s, border, wh_comm_rank(comm));
-    v.comm = comm;
+    v.comm = comm, v.holding = holding;
     enum wh_status status = wh_ckpt_save(in(s->run, ""), &v, 0, NULL);
     free_view(&v);
     return status;
@@ -164,8 +159,7 @@ static enum wh_status rank_that_saves(struct wh_comm_job *job, uint32_t rank, co
     for (size_t i = 0; i < params.count && rank > 0; i++)
         for (size_t k = params.list[i].offset; k < params.list[i].offset + params.list[i].elems; k++)
             elems += k >= border[rank] && k < border[rank + 1];
-    elems *= (s->layout->weights_shared ? 1 : 0) + (s->layout->moments_shared ? 2 : 0);
-    RANK_CHECK(sent == 4 * elems, "%llu bytes", (unsigned long long)sent);
+    RANK_CHECK(sent == 4 * CLASSES * elems, "%llu bytes", (unsigned long long)sent);
     return WH_OK;
 }
 
@@ -187,7 +181,7 @@ static void save_by_job(const struct layout *l, const char *run, uint64_t step) 
 
 /* Saved by one process without a job. */
 static void save_alone(const char *run, enum wh_dtype compute, uint64_t step) {
-    const struct layout l = {1, {0, 100}, false, false, compute};
+    const struct layout l = {1, {0, 100}, compute};
     const struct saving s = {&l, run, step};
     size_t border[2];
     cut(&l, border);
@@ -218,7 +212,7 @@ static void tensors_of_several_pieces(void **state) {
     (void)state;
     unmake();
     make(9001, 64);
-    static const struct layout l = {3, {0, 1, 70, 100}, true, true, WH_F32};
+    static const struct layout l = {3, {0, 1, 70, 100}, WH_F32};
     save_alone("one", WH_F32, 20);
     save_by_job(&l, "parts", 20);
     expect_same("one", "parts");
@@ -230,7 +224,7 @@ static enum wh_status load_part(const char *path, const struct layout *l, uint32
     struct wh_ckpt_slab slabs[CLASSES];
     cut(l, border);
     for (int c = 0; c < CLASSES; c++) {
-        slabs[c] = slab_of(c, true, border, rank);
+        slabs[c] = slab_of(c, border, rank);
         for (size_t i = 0; i < slabs[c].elems; i++) slabs[c].data[i] = -1.0f;
     }
     enum wh_status status = wh_ckpt_load(path, &params, slabs[0], slabs[1], slabs[2]);
@@ -266,7 +260,7 @@ static void loads_on_any_other_number(void **state) {
 static void parts_of_an_imported_model_have_zero_moments(void **state) {
     (void)state;
     const struct saving s = {&layouts[1], "import", 0};
-    struct wh_ckpt_view v = view_of(&s, NULL, 0);
+    struct wh_ckpt_view v = view_of(&s, (const size_t[]){0, params.buffer_elems}, 0);
     free(v.m.data), free(v.v.data);
     v.m = v.v = (struct wh_ckpt_slab){0};
     expect(wh_ckpt_save(in("import", ""), &v, 0, NULL), WH_OK, "");
