@@ -22,7 +22,9 @@ static void check_not_built(struct check *x, enum wh_config_key k, uint32_t valu
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
-    check_not_built(x, WH_KEY_TP, c->parallelism.tp);
+    if (c->parallelism.tp > 1 && c->parallelism.tp_mode == WH_TP_REDUCE_SCATTER)
+        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: ALL_REDUCE",
+              path(WH_KEY_TP_MODE));
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
     if (c->grain_wire != WH_F32)
@@ -419,10 +421,10 @@ static void check_replicas(struct check *x) {
 static void check_subtrees(struct check *x) {
     const struct wh_config *c = x->c;
     uint32_t S = c->grain.tensor, nearest = S;
-    if (c->parallelism.dp == 1 || S == 0 || (S & (S - 1)) == 0) return;
+    if ((c->parallelism.dp == 1 && c->parallelism.tp == 1) || S == 0 || (S & (S - 1)) == 0) return;
     while (nearest & (nearest - 1)) nearest &= nearest - 1;
-    fault(x, WH_KEY_GRAIN_TENSOR, "%s %u: with %s above 1 it must be a power of two; nearest legal: %u",
-          path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), nearest);
+    fault(x, WH_KEY_GRAIN_TENSOR, "%s %u: with %s or %s above 1 it must be a power of two; nearest legal: %u",
+          path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), path(WH_KEY_TP), nearest);
 }
 
 /* Ranks of a run share one machine. */
@@ -447,6 +449,7 @@ static void check_layout(struct check *x) {
     for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
         if (faulty(c, (enum wh_config_key)k)) return;
     if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
+        check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
         check_replicas(x);
         check_subtrees(x);
         wh_config_check_pipeline(x);

@@ -73,7 +73,7 @@ static enum wh_status make_plans(struct wh_engine *e) {
         WH_TRY(make_kind(e, WH_ENGINE_GRAD));
         WH_TRY(make_table(e));
     }
-    struct wh_comm *norm = wh_traffic_norm_axis(&e->plan) == WH_AXIS_WORLD ? e->team->all : e->team->pp;
+    struct wh_comm *norm = wh_traffic_norm_axis(&e->plan) == WH_AXIS_WORLD ? e->team->all : e->team->model;
     WH_TRY(make_sum(e->team->all, wh_traffic_loss(&e->plan), e->net->leaf_loss, &e->loss));
     if (wh_comm_size(norm) > 1) WH_TRY(make_sum(norm, wh_traffic_norm(&e->plan), e->net->norm_partial, &e->norm));
     WH_TRY(make_sum(e->team->all, wh_traffic_eval(&e->plan), e->eval_loss, &e->eval));
@@ -344,7 +344,7 @@ enum wh_status wh_engine_evaluate(struct wh_engine *e, const struct wh_net_batch
     memset(e->eval_loss, 0, (size_t)e->stage->mesh.degrees.dp * most * sizeof *e->eval_loss);
     for (uint32_t c = 0; c < wh_net_chunks(s); c++) {
         WH_TRY(evaluate_chunk(e, c, &part, own));
-        if (wh_net_chunk(e->net, c)->head)
+        if (wh_net_chunk(e->net, c)->head && s->tensor.rank == 0) /* the other tensor ranks have the same */
             memcpy(e->eval_loss + first, e->net->sequence_loss, own * sizeof *e->eval_loss);
     }
     WH_TRY(settle(e));

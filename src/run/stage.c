@@ -75,6 +75,7 @@ static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_s
         .threads = c->threads ? (int)c->threads : wh_probe_processors(),
         .kernels = kernels[c->kernels],
         .seed = c->general.seed,
+        .tensor = {.ranks = s->mesh.degrees.tp, .rank = s->place.tp},
         .data = {.ranks = s->mesh.degrees.dp,
                  .rank = s->place.dp,
                  .zero_stage = s->mesh.degrees.dp > 1 ? c->optimizer.zero_stage : 0,
@@ -104,6 +105,11 @@ enum wh_status wh_stage_new(const struct wh_config *c, uint32_t rank, struct wh_
 fail:
     wh_stage_free(s);
     return status;
+}
+
+size_t wh_stage_table_rows(const struct wh_stage *s) {
+    const struct wh_param *p = wh_params_find(&s->whole, WH_P_EMBED_TOKEN, -1);
+    return wh_owner_held_elems(p, s->shape.grain.tensor, s->mesh.degrees.tp, s->place.tp) / p->cols;
 }
 
 void wh_stage_free(struct wh_stage *s) {
