@@ -122,6 +122,8 @@ static enum wh_status fill(struct wh_comm_exec *e, const char *name, uint32_t ch
     if (e->call.border || e->call.sum)
         return WH_FAIL(WH_UNSUPPORTED, "%s: step lists know no borders and one contribution a rank",
                        wh_comm_op_name(e->call.op));
+    if (e->call.dtype == WH_BF16 && e->call.redop == WH_SUM_ROUNDED)
+        return WH_FAIL(WH_UNSUPPORTED, "%s: step lists round a sum once", wh_comm_op_name(e->call.op));
     const struct wh_coll_algorithm *a = wh_coll_algorithm(name);
     if (!a) return WH_FAIL(WH_CONFIG, "there is no algorithm '%s'", name);
     e->call = checked->call;

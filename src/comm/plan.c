@@ -130,7 +130,7 @@ static void check_sum(struct wh_faults *f, const struct wh_comm_call *c, uint32_
     const char *op = wh_comm_op_name(c->op);
     const struct wh_comm_sum *s = c->sum;
     size_t before = f->count;
-    if (!wh_comm_op_reduces(c->op) || c->redop != WH_SUM)
+    if (!wh_comm_op_reduces(c->op) || !wh_redop_sums(c->redop))
         wh_faults_add(f, NULL, 0, "%s: contributions in a given order; only sums have them", op);
     if (!s->inputs || !s->merges) {
         wh_faults_add(f, NULL, 0, "%s: no inputs or no merges of contributions", op);
@@ -373,7 +373,7 @@ static void run_alone(struct wh_comm_plan *p) {
     for (uint32_t k = 0; k < wh_comm_inputs(c, 0) && c->sum; k++)
         in[k] = (const char *)c->in + k * c->sum->stride * elem;
     if (c->sum)
-        wh_reduce_merge(p->comm->job->reduce, c->dtype, WH_SUM, in, c->sum->inputs[0], c->sum->merges, &c->out, 1,
+        wh_reduce_merge(p->comm->job->reduce, c->dtype, c->redop, in, c->sum->inputs[0], c->sum->merges, &c->out, 1,
                         c->count);
     else if (bytes && c->op != WH_BROADCAST && c->in != c->out)
         memcpy(c->out, c->in, bytes);

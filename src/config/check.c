@@ -53,8 +53,6 @@ static void check_ranks(struct check *x) {
     check_not_built(x, WH_KEY_PP, c->parallelism.pp);
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
-    if (c->grain_wire != WH_F32)
-        fault(x, WH_KEY_GRAIN_WIRE, "%s bfloat16 is not built yet; nearest legal: float32", path(WH_KEY_GRAIN_WIRE));
 }
 
 /* --- batch: global = micro * accumulation * dp --- */

@@ -152,7 +152,6 @@ struct wh_config {
     enum wh_recompute recompute;
     uint32_t recompute_full_layers; /* these first layers in full */
     struct wh_grain grain;          /* after the check: never 0 */
-    enum wh_dtype grain_wire;       /* WH_F32 or WH_BF16 */
     uint32_t threads;               /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;
     uint32_t loss_block_tokens; /* 0: chosen by the engine */

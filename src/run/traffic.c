@@ -6,7 +6,7 @@
 
 static enum wh_status new_plan(struct wh_traffic *t, uint64_t bucket_bytes) {
     const struct wh_net_shape *s = &t->shape;
-    const uint64_t elems = bucket_bytes / sizeof(float);
+    const uint64_t elems = bucket_bytes / wh_dtype_bytes(wh_net_sum_dtype(s));
     const struct wh_zero_shape zero = {.stage = s->data.zero_stage,
                                        .layers = s->model->L,
                                        .unit_border = t->unit_border,
@@ -40,10 +40,9 @@ void wh_traffic_free(struct wh_traffic *t) {
 }
 
 const char *wh_traffic_row_name(const struct wh_traffic *t, enum wh_traffic_row row) {
-    static const char *const names[WH_TRAFFIC_COUNT] = {"dp.grad.all_reduce",  "dp.weight.all_gather",
-                                                        "dp.embed.all_gather", "dp.loss.all_gather",
-                                                        "dp.norm.all_reduce",  "dp.eval.all_gather",
-                                                        "dp.check.all_gather"};
+    static const char *const names[WH_TRAFFIC_COUNT] = {
+        "dp.grad.all_reduce", "dp.weight.all_gather", "dp.embed.all_gather", "dp.loss.all_gather",
+        "dp.norm.all_reduce", "dp.eval.all_gather",   "dp.check.all_gather"};
     return row == WH_TRAFFIC_GRADS && t->zero.shape.stage >= 1 ? "dp.grad.reduce_scatter" : names[row];
 }
 
@@ -59,10 +58,11 @@ static void clip(const struct wh_traffic *t, size_t first, size_t end, size_t *b
 struct wh_comm_call wh_traffic_bucket(const struct wh_traffic *t, uint32_t bucket, size_t *border,
                                       struct wh_comm_sum *sum) {
     const struct wh_zero_bucket *b = &t->zero.bucket[bucket];
+    const enum wh_dtype sums = wh_net_sum_dtype(&t->shape);
     struct wh_comm_call call = {.op = WH_ALL_REDUCE,
                                 .count = b->end - b->first,
-                                .dtype = WH_F32,
-                                .redop = WH_SUM,
+                                .dtype = sums,
+                                .redop = sums == WH_F32 ? WH_SUM : WH_SUM_ROUNDED,
                                 .row = wh_traffic_row_name(t, WH_TRAFFIC_GRADS)};
     if (t->joins.count > t->joins.ranks) {
         *sum = (struct wh_comm_sum){.inputs = t->joins.inputs, .merges = t->joins.merges};

@@ -33,6 +33,8 @@ enum wh_status wh_weights_save(const struct wh_session *s, const char *run, stru
     return wh_ckpt_save(run, &view, c->checkpoints.keep_last, remarks);
 }
 
+static const char *word_of(enum wh_dtype t) { return t == WH_BF16 ? "bfloat16" : "float32"; }
+
 static enum wh_status check_same_numbers(const struct wh_config *c, const struct wh_ckpt_info *info,
                                          const char *folder) {
     struct wh_faults faults = {0};
@@ -46,6 +48,11 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
             "was made with grain.tensor %u, grain.data %u, grain.sequence %u; the configuration has %u, %u, %u: "
             "set the former to go on with the same sums",
             g->tensor, g->data, g->sequence, c->grain.tensor, c->grain.data, c->grain.sequence);
+    if (g->wire != c->grain.wire)
+        wh_faults_add(
+            &faults, folder, 0,
+            "was made with grain.wire %s, the configuration says %s: set the former to go on with the same sums",
+            word_of(g->wire), word_of(c->grain.wire));
     if (info->compute != c->model.dtype)
         wh_faults_add(&faults, folder, 0, "was trained in %s, the configuration says %s", wh_dtype_name(info->compute),
                       wh_dtype_name(c->model.dtype));

@@ -9,6 +9,8 @@ plain "$family, 12 groups" $small
 on_ranks 2 3 2 $small
 on_ranks 3 1 4 $small
 on_ranks 4 2 3 $small --set optimizer.bucket_bytes=4096
+plain "$family, bf16 wire" $small --set grain.wire=bfloat16
+on_ranks 3 2 4 $small --set grain.wire=bfloat16
 family=gpt2
 plain "gpt2 bf16, dropout" $small $dropout --set model.dtype=bfloat16 --set optimizer.accumulate_grad_in_fp32=false
 on_ranks 2 2 6 $small $dropout --set model.dtype=bfloat16 --set optimizer.accumulate_grad_in_fp32=false

@@ -278,10 +278,28 @@ static void what_is_written_reads_back(void **state) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct wh_hf_config c = read_golden(names[i]);
         round_trip(&c, false);
-        c.grain = (struct wh_grain){2, 8, 4};
+        c.grain = (struct wh_grain){2, 8, 4, WH_BF16};
         c.compute = WH_BF16;
         round_trip(&c, true);
     }
+}
+
+/* A checkpoint from before there was a choice of the wire; and one with a choice that isn't there. */
+static void wire_of_the_grain(void **state) {
+    (void)state;
+    struct wh_hf_config c = read_golden("gpt2"), back;
+    struct wh_text text = {0};
+    c.grain = (struct wh_grain){2, 8, 4, WH_BF16};
+    assert_int_equal(wh_hf_config_write(&c, true, &text), WH_OK);
+    char *wire = strstr(text.data, ", \"wire\": \"BF16\"");
+    assert_non_null(wire);
+    memcpy(wire, ", \"wire\": \"F16\" ", 16);
+    assert_int_equal(wh_hf_config_parse(text.data, text.bytes, "x", &back, NULL), WH_CONFIG);
+    expect_message("wanhe.grain.wire must be F32 or BF16");
+    memset(wire, ' ', 16);
+    accept(text.data, &back);
+    assert_true(back.grain.tensor == 2 && back.grain.wire == WH_F32);
+    wh_text_fini(&text);
 }
 
 /* A model that no family's config can express still has a checkpoint's config, but no Hugging Face one. */
@@ -311,6 +329,7 @@ int main(void) {
         cmocka_unit_test(switches_we_do_not_compute),
         cmocka_unit_test(all_faults_at_once_with_lines),
         cmocka_unit_test(notes_say_what_was_left_out),
+        cmocka_unit_test(wire_of_the_grain),
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(what_cannot_be_expressed),
     };
