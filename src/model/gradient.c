@@ -181,7 +181,7 @@ void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint
     }
 }
 
-/* As wire bf16 would have it: rounded, in fp32. */
+/* To bf16 and back. */
 static void round_values(const struct wh_net *net, float *x, size_t n) {
     uint16_t half[256];
     for (size_t at = 0, some; at < n; at += some) {
