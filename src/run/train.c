@@ -39,10 +39,11 @@ struct run {
 /* Rank 0 alone writes files and tells how far the run is. */
 static bool leads(const struct run *r) { return wh_team_rank(r->team) == 0; }
 
-/* For the launcher: this rank lives, and what it does. */
-static void at(struct run *r, uint64_t step, const char *doing) {
-    if (r->team) wh_launch_at(r->team->self, (int64_t)step, doing);
+/* For the launcher: this rank lives, and what it does; in step -1 the run has not begun. */
+static void at(struct run *r, int64_t step, const char *doing) {
+    if (r->team) wh_launch_at(r->team->self, step, doing);
 }
+static void at_step(struct run *r, const char *doing) { at(r, (int64_t)r->session.step, doing); }
 
 static void emit(struct run *r, void (*to)(void *, const char *), const char *text) {
     struct wh_text line = {0};
@@ -124,7 +125,7 @@ static enum wh_status write_tokenizer(const struct run *r) {
 static enum wh_status save(struct run *r) {
     struct wh_text remarks = {0};
     if (r->saved_step == r->session.step) return WH_OK;
-    at(r, r->session.step, "saving");
+    at_step(r, "saving");
     enum wh_status status = wh_weights_save(&r->session, r->options->out, &remarks);
     say_remarks(r, &remarks);
     if (status != WH_OK) return wh_while(status, "saving step %llu", (unsigned long long)r->session.step);
@@ -212,7 +213,7 @@ static void progress(struct run *r, const struct wh_metrics_step *m) {
 
 static enum wh_status validate(struct run *r) {
     struct wh_evaluation e;
-    at(r, r->session.step, "validating");
+    at_step(r, "validating");
     const struct wh_times times = r->session.net.times; /* those of the steps alone */
     WH_TRY(wh_session_validate(&r->session, &e));
     r->session.net.times = times;
@@ -227,7 +228,7 @@ static bool every(uint64_t step, uint64_t interval) { return interval > 0 && ste
 static enum wh_status one_step(struct run *r) {
     const struct wh_config *c = r->config;
     struct wh_metrics_step m;
-    at(r, r->session.step + 1, "computing");
+    at(r, (int64_t)r->session.step + 1, "computing");
     const uint64_t began = wh_clock_ns();
     WH_TRY(wh_session_step(&r->session, &m.result));
     const double seconds = (double)(wh_clock_ns() - began) * 1e-9;
@@ -254,7 +255,7 @@ static enum wh_status one_step(struct run *r) {
 
 /* A signal may come to any rank, and to each at another moment: all stop after the same step. */
 static enum wh_status agree_to_stop(struct run *r, uint32_t *signal_number) {
-    at(r, r->session.step, "waiting for the other ranks");
+    at_step(r, "waiting for the other ranks");
     return wh_team_max(r->team, (uint32_t)wh_signal_pending(), signal_number);
 }
 
@@ -310,9 +311,9 @@ static void describe(struct run *r) {
 /* The multiply-add peak of all ranks' threads, measured on all at once: what they can't have together doesn't count. */
 static enum wh_status measure_peak(struct run *r) {
     uint32_t all;
-    at(r, r->session.step, "waiting for the other ranks");
+    at_step(r, "waiting for the other ranks");
     WH_TRY(wh_team_max(r->team, 0, &all));
-    at(r, r->session.step, "measuring the peak");
+    at_step(r, "measuring the peak");
     r->summary.peak_gflops =
         wh_team_world(r->team) * wh_probe_fma_gflops(r->session.net.shape.threads, r->session.net.vec->name);
     return WH_OK;
@@ -320,7 +321,7 @@ static enum wh_status measure_peak(struct run *r) {
 
 static enum wh_status open_run(struct run *r) {
     const struct wh_config *c = r->config;
-    at(r, 0, "reading weights");
+    at(r, -1, "reading weights");
     WH_TRY(start(r));
     if (leads(r)) WH_TRY(write_config(r));
     if (leads(r)) WH_TRY(write_tokenizer(r));
@@ -406,7 +407,7 @@ enum wh_status wh_train_rank(const struct wh_train_part *part, struct wh_launch_
     wh_signal_watch();
     WH_TRY(wh_team_open(self, &part->mesh, &team));
     struct run r = begin(part, &team);
-    at(&r, 0, "opening data and memory");
+    at(&r, -1, "opening data and memory");
     WH_TRY_GOTO(wh_session_open(r.config, &team, &r.session), end);
     status = run_steps(&r, out);
 end:

@@ -12,6 +12,7 @@
 _Static_assert((int)WH_CONFIG_RANKS_MAX == (int)WH_COMM_RANKS_MAX,
                "what the configuration allows is what comm/ connects");
 
+static const uint64_t for_ever_ns = UINT64_MAX / 2;
 static const uint64_t default_silence_ns = 600000000000u;
 /* Ranks that wait for one that lives but never comes, or that saves for long, are more patient than the launcher. */
 enum { DEADLINE_SILENCES = 3 };
@@ -100,7 +101,7 @@ static enum wh_status launch(struct launched *l, struct wh_comm_job *job, struct
         .folder = o->out,
         .pin = l->part.config.threads <= (uint32_t)wh_probe_processors() / world,
         .silence_ns = o->silence_ns ? o->silence_ns : default_silence_ns,
-        .stop_grace_ns = o->silence_ns ? o->silence_ns : default_silence_ns, /* a step, and what it saves */
+        .stop_grace_ns = for_ever_ns, /* a step may be long; what hangs is silent, or late for the others */
         .prepare = prepare,
         .console = console,
         .console_context = (void *)(uintptr_t)o};
