@@ -52,6 +52,7 @@ int wh_cmd_config(int argc, char **argv);
 int wh_cmd_layout(int argc, char **argv);
 int wh_cmd_bench(int argc, char **argv);
 int wh_cmd_explain(int argc, char **argv);
+int wh_cmd_explain_zero(int argc, char **argv); /* explain's: argv[0] is "zero" */
 int wh_cmd_version(int argc, char **argv);
 
 /* Parses the command line and sets how the functions below speak. False: the command is over (help was shown, or the

@@ -177,7 +177,9 @@ void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint
         g.c.ld = first->cols;
         if (call->add_left) g.residual = (struct wh_gemm_in){g.c.data, WH_F32, g.c.ld, false};
         wh_net_gemm(net, sums == &net->sum_head ? WH_TIME_GEMM_HEAD : WH_TIME_GEMM_WEIGHT, &g);
+        const uint64_t since = wh_clock_ns();
         complete(net, first, plan, call);
+        wh_net_book(net, WH_TIME_SUMS, since);
     }
 }
 
@@ -265,6 +267,7 @@ void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param 
 }
 
 void wh_gradient_finish(struct wh_net *net) {
+    const uint64_t since = wh_clock_ns();
     const struct wh_params *all = net->shape.params;
     for (size_t i = 0; i < all->count; i++) {
         const struct wh_param *p = &all->list[i];
@@ -274,18 +277,22 @@ void wh_gradient_finish(struct wh_net *net) {
         const void *sum = buffer_of(net, p, plan, 0, &dtype);
         convert(net, grads_at(net, p->offset), net->shape.grad_dtype, sum, dtype, group_elems(net, p));
     }
+    wh_net_book(net, WH_TIME_SUMS, since);
 }
 
 void wh_gradient_keep(struct wh_net *net, size_t first, size_t end) {
     const enum wh_dtype t = wh_net_sum_dtype(&net->shape);
     const struct wh_range own = net->own;
+    const uint64_t since = wh_clock_ns();
     if (first < own.begin) first = own.begin;
     if (end > own.end) end = own.end;
     if (first >= end) return;
     uint32_t unit = 0;
     while (first >= net->unit_border[unit + 1]) unit++;
     const void *sums = (char *)net->unit_sums[unit] + (first - net->unit_border[unit]) * wh_dtype_bytes(t);
-    if (sums != grads_at(net, first)) convert(net, grads_at(net, first), net->shape.grad_dtype, sums, t, end - first);
+    if (sums == grads_at(net, first)) return;
+    convert(net, grads_at(net, first), net->shape.grad_dtype, sums, t, end - first);
+    wh_net_book(net, WH_TIME_SUMS, since);
 }
 
 void wh_gradient_store(struct wh_net *net, size_t offset, const float *values, size_t n) {

@@ -66,7 +66,7 @@ static uint64_t validation_passes(const struct wh_session *s) {
 
 enum wh_status wh_record_predict(const struct wh_session *s, uint64_t first, uint64_t last, struct wh_traffic *out) {
     const struct wh_config *c = s->config;
-    WH_TRY(wh_traffic_new(&s->net.shape, c->optimizer.bucket_bytes, out));
+    WH_TRY(wh_traffic_new(&s->stage, c->optimizer.bucket_bytes, out));
     for (uint64_t step = first + 1; step <= last; step++) {
         wh_traffic_step(out, c->checks.replicas && step % c->checks.replicas == 0);
         if (s->valid && wh_session_validates(c, step)) wh_traffic_evaluate(out, validation_passes(s));
@@ -109,7 +109,7 @@ static enum wh_status write_all(const struct wh_session *s, const struct wh_trai
     WH_TRY(wh_dir_create(folder));
     WH_TRY(write_memory(s, folder));
     WH_TRY(write_times(summary, folder));
-    return s->replica.net ? write_traffic(s, summary->first_step, folder) : WH_OK;
+    return s->team ? write_traffic(s, summary->first_step, folder) : WH_OK;
 }
 
 enum wh_status wh_record_write(const struct wh_session *s, const struct wh_train_summary *summary, const char *folder) {

@@ -15,6 +15,7 @@ enum wh_status wh_team_open(struct wh_launch_rank *self, const struct wh_mesh *m
     WH_TRY_GOTO(wh_comm_job_join(self->job, self->rank), close);
     WH_TRY_GOTO(open_group(&team, WH_TEAM_ALL, WH_AXIS_WORLD, &team.all), close);
     WH_TRY_GOTO(open_group(&team, WH_TEAM_DP, WH_AXIS_DP, &team.dp), close);
+    WH_TRY_GOTO(open_group(&team, WH_TEAM_PP, WH_AXIS_PP, &team.pp), close);
     *out = team;
     return WH_OK;
 close:
@@ -23,6 +24,7 @@ close:
 }
 
 void wh_team_close(struct wh_team *team) {
+    wh_comm_close(team->pp);
     wh_comm_close(team->dp);
     wh_comm_close(team->all);
     wh_comm_job_leave(team->job);

@@ -17,6 +17,7 @@
 #include "run/metrics.h"
 #include "run/record.h"
 #include "run/team.h"
+#include "run/traffic.h"
 #include "run/train_int.h"
 #include "run/weights.h"
 
@@ -287,6 +288,54 @@ static void add_ranks(const struct run *r, struct wh_text *out) {
     if (r->team && c->optimizer.zero_stage > 0) wh_text_add(out, ", ZeRO %u", c->optimizer.zero_stage);
 }
 
+/* 96 B, 2.8 KiB, 12.0 MiB */
+static void add_bytes(struct wh_text *out, uint64_t bytes) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes / 1024.0;
+    int unit = 0;
+    if (bytes < 1024) {
+        wh_text_add(out, "%llu B", (unsigned long long)bytes);
+        return;
+    }
+    for (; value >= 1024.0 && unit < 3; unit++) value /= 1024.0;
+    wh_text_add(out, "%.1f %s", value, units[unit]);
+}
+
+/* What a rank holds by the ledger (memory.total). */
+static size_t rank_bytes(const struct run *r) {
+    const struct wh_net *net = &r->session.net;
+    return net->arena.used_bytes + net->shared.used_bytes + (r->team ? wh_comm_job_own_bytes(r->team->world) : 0);
+}
+
+/* What ranks cost: bytes sent by row, of a step without validation and comparison; sums that ZeRO doesn't share out. */
+static enum wh_status describe_traffic(struct run *r) {
+    const struct wh_config *c = r->config;
+    struct wh_traffic t;
+    struct wh_text rows = {0}, sum = {0};
+    uint64_t all = 0;
+    if (!r->team) return WH_OK;
+    WH_TRY(wh_traffic_new(&r->session.stage, c->optimizer.bucket_bytes, &t));
+    wh_traffic_step(&t, false);
+    for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
+        if (t.row[i].calls == 0) continue;
+        wh_text_add(&rows, "%s%s ", rows.bytes ? ", " : "", wh_traffic_row_name(&t, (enum wh_traffic_row)i));
+        add_bytes(&rows, t.row[i].sent_bytes);
+        all += t.row[i].sent_bytes;
+    }
+    add_bytes(&sum, all);
+    say(r, "rank 0 sends %s a step: %s", sum.data, rows.data);
+    if (c->optimizer.zero_stage >= 2 && c->tokens.accumulation > 1)
+        say(r,
+            "ZeRO %u shares out gradients only where tokens.batch_accumulation_per_replica is 1: here it is %u, and "
+            "every "
+            "rank keeps whole sums",
+            c->optimizer.zero_stage, c->tokens.accumulation);
+    wh_text_fini(&rows);
+    wh_text_fini(&sum);
+    wh_traffic_free(&t);
+    return WH_OK;
+}
+
 static void describe(struct run *r) {
     const struct wh_config *c = r->config;
     const struct wh_net *net = &r->session.net;
@@ -294,15 +343,16 @@ static void describe(struct run *r) {
     struct wh_text ranks = {0};
     add_ranks(r, &ranks);
     say(r, "%s, %zu parameters, %s; batch %u x %u tokens in %u micro-batch%s of %u%s; %s, %s kernels",
-        wh_family_name(c->arch.family), r->session.params.elems, wh_dtype_name(net->shape.dtype),
+        wh_family_name(c->arch.family), r->session.stage.whole.elems, wh_dtype_name(net->shape.dtype),
         c->tokens.global_batch, c->tokens.sequence_length, c->tokens.accumulation,
         c->tokens.accumulation == 1 ? "" : "es", c->tokens.micro_batch, each, ranks.data, net->vec->name);
     wh_text_fini(&ranks);
     if (!r->team && c->optimizer.zero_stage > 0)
         say(r, "optimizer.zero_stage %u has nothing to share out: there is one rank", c->optimizer.zero_stage);
-    say(r, "grain: tensor %u, data %u, sequence %u; memory %.1f MiB%s; %llu sequences of text, %llu steps per epoch",
-        c->grain.tensor, c->grain.data, c->grain.sequence, (double)net->memory_bytes / 0x1p20, each,
-        (unsigned long long)r->session.sampler.sequences, (unsigned long long)r->session.sampler.steps_per_epoch);
+    say(r, "grain: tensor %u, data %u, sequence %u%s; memory %.1f MiB%s; %llu sequences of text, %llu steps per epoch",
+        c->grain.tensor, c->grain.data, c->grain.sequence, c->grain.wire == WH_BF16 ? ", wire bfloat16" : "",
+        (double)rank_bytes(r) / 0x1p20, each, (unsigned long long)r->session.sampler.sequences,
+        (unsigned long long)r->session.sampler.steps_per_epoch);
     if (r->session.sampler.left_over)
         say(r, "%llu sequences at the end of each epoch's order are left over",
             (unsigned long long)r->session.sampler.left_over);
@@ -326,6 +376,7 @@ static enum wh_status open_run(struct run *r) {
     if (leads(r)) WH_TRY(write_config(r));
     if (leads(r)) WH_TRY(write_tokenizer(r));
     describe(r);
+    WH_TRY(describe_traffic(r));
     r->summary.first_step = r->session.step;
     if (r->session.step >= c->tokens.train_steps) {
         say(r, "all %llu steps are done", (unsigned long long)c->tokens.train_steps);
@@ -436,6 +487,6 @@ enum wh_status wh_train_run(const struct wh_config *config, const struct wh_trai
                             struct wh_train_summary *out) {
     struct wh_train_part part = {.given = config, .config = *config, .options = options};
     WH_TRY(wh_train_check_start(options));
-    if (config->parallelism.dp > 1) return wh_train_launch(config, options, out);
+    if (wh_config_ranks(config) > 1) return wh_train_launch(config, options, out);
     return run_alone(&part, out);
 }

@@ -76,12 +76,15 @@ static enum wh_status check_memory(const struct launched *l, size_t *arena_bytes
     const struct wh_config *c = &l->part.config;
     const uint32_t world = l->part.mesh.world;
     const size_t available = wh_memory_available_bytes();
+    const size_t between = wh_comm_job_own_bytes(world);
     size_t sum = 0, most = 0;
+    *arena_bytes = 0;
     for (uint32_t r = 0; r < world; r++) {
-        size_t own;
-        WH_TRY(wh_session_predict(c, r, &own, arena_bytes));
-        const size_t bytes = own + *arena_bytes;
+        size_t own, arena;
+        WH_TRY(wh_session_predict(c, r, &own, &arena));
+        const size_t bytes = own + arena + between;
         sum += bytes;
+        if (arena > *arena_bytes) *arena_bytes = arena;
         if (bytes > most) most = bytes;
     }
     if (available == 0 || sum <= available) return WH_OK;

@@ -127,7 +127,7 @@ static void tell(const struct wh_session *s, struct outcome *out) {
     memcpy(out->master + first, net->master + (first - net->master_first), bytes);
     memcpy(out->m + first, net->adam_m, bytes);
     memcpy(out->v + first, net->adam_v, bytes);
-    out->elems = s->params.buffer_elems;
+    out->elems = s->stage.whole.buffer_elems;
     out->steps = s->step;
 }
 
@@ -163,7 +163,7 @@ static enum wh_status check_traffic(const struct wh_session *s, struct wh_comm_j
     struct wh_traffic t;
     uint32_t rows, seen = 0;
     const struct wh_comm_row *row = wh_comm_rows(job, &rows);
-    WH_TRY(wh_traffic_new(&s->net.shape, s->config->optimizer.bucket_bytes, &t));
+    WH_TRY(wh_traffic_new(&s->stage, s->config->optimizer.bucket_bytes, &t));
     predict_traffic(s, &t);
     for (uint32_t k = 0; k < WH_TRAFFIC_COUNT; k++)
         for (uint32_t i = 0; i < rows; i++) {
@@ -248,7 +248,7 @@ static enum wh_status rank_body(struct wh_comm_job *job, uint32_t rank, const st
         if (status == WH_OK) status = check_memory(&s);
         wh_session_close(&s);
     }
-    wh_comm_close(team.dp), wh_comm_close(team.all); /* the job is left by who called us */
+    wh_comm_close(team.pp), wh_comm_close(team.dp), wh_comm_close(team.all); /* the job is left by who called us */
     return status;
 }
 
