@@ -467,11 +467,13 @@ static void check_pipeline(struct check *x) {
     if (pp == 1) return;
     const uint32_t chunks = c->parallelism.pp_chunks ? c->parallelism.pp_chunks : g->chunks_default;
     if (chunks < g->chunks_min || chunks > g->chunks_max)
-        fault(x, WH_KEY_PP_CHUNKS, "%s %u: %s has %u to %u stages on each rank", path(WH_KEY_PP_CHUNKS), chunks, g->name,
-              g->chunks_min, g->chunks_max);
+        fault(x, WH_KEY_PP_CHUNKS, "%s %u: %s has %u to %u stages on each rank", path(WH_KEY_PP_CHUNKS), chunks,
+              g->name, g->chunks_min, g->chunks_max);
     else if ((uint64_t)pp * chunks > L)
-        fault(x, WH_KEY_PP, "%s %u with %u stage%s each is above num_hidden_layers %u: a stage has one layer at least; "
-              "nearest legal: %u", path(WH_KEY_PP), pp, chunks, chunks == 1 ? "" : "s", L, L / chunks ? L / chunks : 1);
+        fault(x, WH_KEY_PP,
+              "%s %u with %u stage%s each is above num_hidden_layers %u: a stage has one layer at least; "
+              "nearest legal: %u",
+              path(WH_KEY_PP), pp, chunks, chunks == 1 ? "" : "s", L, L / chunks ? L / chunks : 1);
 }
 
 /* Ranks of a run share one machine. */
@@ -479,10 +481,13 @@ static void check_world(struct check *x) {
     const struct wh_config *c = x->c;
     const uint64_t world = (uint64_t)c->parallelism.dp * c->parallelism.tp * c->parallelism.pp;
     if (c->parallelism.dp <= WH_CONFIG_RANKS_MAX && world > WH_CONFIG_RANKS_MAX)
-        fault(x, WH_KEY_PP, "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %u at most; nearest legal: %s %u",
+        fault(x, WH_KEY_PP,
+              "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %u at most; nearest legal: %s %u",
               path(WH_KEY_DP), c->parallelism.dp, path(WH_KEY_TP), c->parallelism.tp, path(WH_KEY_PP),
               c->parallelism.pp, world, (unsigned)WH_CONFIG_RANKS_MAX, path(WH_KEY_PP),
-              WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp) ? WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp) : 1);
+              WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
+                  ? WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
+                  : 1);
 }
 
 static void check_layout(struct check *x) {

@@ -94,9 +94,7 @@ static void sum_token_row(struct row_tree *tree, const uint32_t *tokens, size_t 
 }
 
 /* Rows are never split between owners. */
-static bool owns(const struct wh_net *net, size_t offset) {
-    return net->own.begin <= offset && offset < net->own.end;
-}
+static bool owns(const struct wh_net *net, size_t offset) { return net->own.begin <= offset && offset < net->own.end; }
 
 static void token_gradient(struct wh_net *net, const uint32_t *ids) {
     const struct wh_model *m = net->shape.model;

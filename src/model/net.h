@@ -54,8 +54,8 @@ struct wh_net_chunk {
 };
 
 struct wh_net_shape {
-    const struct wh_model *model;   /* borrowed, as params */
-    const struct wh_params *params; /* the model's, or the part of it that this rank holds */
+    const struct wh_model *model;      /* borrowed, as params */
+    const struct wh_params *params;    /* the model's, or the part of it that this rank holds */
     const struct wh_net_chunk *chunks; /* borrowed, [chunk_count]; chunk_count 0: the whole model as one */
     uint32_t chunk_count;
     uint32_t act_slots, grad_slots; /* (chunk, micro-batch) pairs in flight at once; 0: 1 */
@@ -97,10 +97,10 @@ struct wh_layer_acts {
 
 /* What the input part of a layer's backward pass leaves for the weight part, where they are apart. */
 struct wh_layer_saved {
-    void *dy_down, *dy_o;     /* [n, C] gradients of the two branches' outputs */
-    void *d_norm1, *d_norm2;  /* [n, C] of the norms' outputs */
-    void *d_qkv;              /* [n, (H + 2 Hkv) D] */
-    void *d_up;               /* [n, F] or [n, 2F]; NULL: stands in acts.up */
+    void *dy_down, *dy_o;    /* [n, C] gradients of the two branches' outputs */
+    void *d_norm1, *d_norm2; /* [n, C] of the norms' outputs */
+    void *d_qkv;             /* [n, (H + 2 Hkv) D] */
+    void *d_up;              /* [n, F] or [n, 2F]; NULL: stands in acts.up */
 };
 
 /* A sum over channels cut into slices for the GEMM. */
@@ -128,7 +128,7 @@ struct wh_net_hooks {
 
 /* What the forward pass of a chunk keeps of one micro-batch for its backward pass. */
 struct wh_net_slot {
-    void **x;                   /* [layers + 1]: residual stream entering each layer; behind the last one: with the head only */
+    void **x; /* [layers + 1]: residual stream entering each layer; behind the last one: with the head only */
     struct wh_layer_acts *acts; /* [layers] */
 };
 
@@ -152,41 +152,43 @@ struct wh_net {
     size_t memory_bytes;
 
     /* Flat buffers with the offsets of the parameter table; element e of the line lies at [e - ..._first]. */
-    void *weights;                             /* compute dtype */
-    void *grads;                               /* grad_dtype */
-    float *master;                             /* fp32; is `weights` itself in fp32 runs */
-    float *adam_m, *adam_v;                    /* of the own range */
-    struct wh_range own;                       /* what this rank updates; alone: the whole line */
+    void *weights;          /* compute dtype */
+    void *grads;            /* grad_dtype */
+    float *master;          /* fp32; is `weights` itself in fp32 runs */
+    float *adam_m, *adam_v; /* of the own range */
+    struct wh_range own;    /* what this rank updates; alone: the whole line */
     size_t weights_first, grads_first, master_first;
-    float *pending;         /* see gradient.h */
-    size_t *pending_offset; /* [params + 1] */
-    size_t *unit_border;    /* [L + 3]: units of sched/zero.h */
-    void **unit_weights;    /* [L + 2]: where a unit's weights are read */
-    void **unit_sums;       /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
-    size_t sums_elems;      /* whole sums: from one contribution to the next; 0: by unit */
+    float *pending;            /* see gradient.h */
+    size_t *pending_offset;    /* [params + 1] */
+    size_t *unit_border;       /* [L + 3]: units of sched/zero.h */
+    void **unit_weights;       /* [L + 2]: where a unit's weights are read */
+    void **unit_sums;          /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
+    size_t sums_elems;         /* whole sums: from one contribution to the next; 0: by unit */
     struct wh_sum_joins joins; /* of the ranks' contributions to sums over the batch */
     uint32_t contributions;    /* the most that a rank has */
     double *norm_partial;      /* [blocks of the gradient norm] room to gather them in; NULL if alone */
 
-    struct wh_net_slot *slot; /* [act_slots] */
-    void **grad;              /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in */
+    struct wh_net_slot *slot;      /* [act_slots] */
+    void **grad;                   /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in */
     struct wh_layer_saved **saved; /* [grad_slots][layers of a chunk], if the backward pass is split */
     void *d_act;                   /* [n, F or H D] while it is: gradient of acts.act, then of attn */
     void *act_out[WH_NET_OUTPUTS], *grad_out[WH_NET_OUTPUTS]; /* [n, C] for other stages, taken in turn */
-    uint32_t fresh_slot, fresh_layer; /* whose activations the layers' common buffers hold, as its forward pass left them */
-    uint32_t read;                    /* of the units in the step or evaluation so far */
+    uint32_t fresh_slot,
+        fresh_layer; /* whose activations the layers' common buffers hold, as its forward pass left them */
+    uint32_t read;   /* of the units in the step or evaluation so far */
     float *final_stats;
     void *final_norm; /* [n, C]; its gradient afterwards */
     float *logits;    /* [loss_block, V]; their gradient afterwards */
     uint32_t loss_block;
-    double *token_loss; /* [global_batch * T] */
+    double *token_loss;    /* [global_batch * T] */
     double *sequence_loss; /* [micro_batch] of an evaluation */
-    double *leaf_loss;  /* [leaves of the batch]: token losses of each leaf of sum_vector, in their order */
+    double *leaf_loss;     /* [leaves of the batch]: token losses of each leaf of sum_vector, in their order */
 
-    void *dx; /* [global_batch * T, C] gradient of the residual stream, at the end that of the embedded tokens; NULL where
+    void *
+        dx; /* [global_batch * T, C] gradient of the residual stream, at the end that of the embedded tokens; NULL where
                  no embedding is held */
     void *table_copy; /* [V, C] the tied table on a first stage that isn't the last, which owns it; else NULL */
-    void *d_norm; /* [n, C] */
+    void *d_norm;     /* [n, C] */
 
     float *rope_cos, *rope_sin; /* [T, D/2] */
     float *row_scratch;         /* per thread: row_scratch_elems */

@@ -11,7 +11,8 @@ static void *row_of(const struct wh_net *net, const void *matrix, size_t row) {
 }
 
 /* A slot's activations of layer `l` of chunk c. */
-static struct wh_layer_acts *acts_of(const struct wh_net *net, const struct wh_net_chunk *c, uint32_t slot, uint32_t l) {
+static struct wh_layer_acts *acts_of(const struct wh_net *net, const struct wh_net_chunk *c, uint32_t slot,
+                                     uint32_t l) {
     return &net->slot[slot].acts[l - c->first];
 }
 
@@ -208,7 +209,8 @@ void wh_net_finish_leaves(struct wh_net *net) {
     const uint32_t chunks = loss_chunks(net), own = net->shape.grain.data / wh_net_ranks(&net->shape) * chunks;
     const uint32_t first = net->shape.data.rank * own;
     memset(net->leaf_loss, 0, (size_t)net->shape.grain.data * chunks * sizeof *net->leaf_loss);
-    for (uint32_t leaf = first; net->logits && leaf < first + own; leaf++) net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
+    for (uint32_t leaf = first; net->logits && leaf < first + own; leaf++)
+        net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
 }
 
 void wh_net_finish_gradients(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
@@ -237,7 +239,8 @@ double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint3
 const void *wh_net_forward(struct wh_net *net, const struct wh_pass *pass) {
     const struct wh_net_chunk *c = wh_net_chunk(net, 0);
     WH_ASSERT(!net->hooks.need && c->embed && c->head);
-    return forward(net, c, pass, false, 0, NULL) == WH_OK ? net->slot[0].x[c->end] : NULL; /* without hooks nothing fails */
+    return forward(net, c, pass, false, 0, NULL) == WH_OK ? net->slot[0].x[c->end]
+                                                          : NULL; /* without hooks nothing fails */
 }
 
 static void sequence_losses(struct wh_net *net, uint32_t sequences) {

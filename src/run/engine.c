@@ -56,8 +56,8 @@ static enum wh_status make_table(struct wh_engine *e) {
     const size_t row = (size_t)wh_net_first_sequence(&net->shape) * net->shape.T;
     WH_TRY(make_message(e, WH_TRAFFIC_EMBED_MOVE, first, first ? last : 0,
                         wh_rows_at(net, net->dx, row * net->shape.model->C), &e->embed_move));
-    return make_message(e, WH_TRAFFIC_TABLE_MOVE, owns, owns ? 0 : last,
-                        owns ? net->unit_weights[0] : net->table_copy, &e->table_move);
+    return make_message(e, WH_TRAFFIC_TABLE_MOVE, owns, owns ? 0 : last, owns ? net->unit_weights[0] : net->table_copy,
+                        &e->table_move);
 }
 
 static enum wh_status make_sum(struct wh_comm *comm, struct wh_comm_call call, double *values,

@@ -30,9 +30,9 @@ struct wh_engine_outputs {
 struct wh_engine {
     const struct wh_stage *stage; /* borrowed, as net and team */
     struct wh_net *net;
-    const struct wh_team *team;   /* NULL: alone */
+    const struct wh_team *team; /* NULL: alone */
     struct wh_traffic plan;
-    struct wh_replica replica;    /* .net NULL: no data-parallel peers */
+    struct wh_replica replica; /* .net NULL: no data-parallel peers */
     struct wh_engine_outputs out[WH_ENGINE_KINDS];
     struct wh_comm_plan **receive[WH_ENGINE_KINDS]; /* [slots][WH_ENGINE_PEERS] */
     struct wh_comm_plan *loss, *norm, *eval, *embed_move, *table_move;

@@ -254,6 +254,5 @@ bool wh_session_validates(const struct wh_config *c, uint64_t step) {
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out) {
     const struct wh_batch data = data_of(s, s->valid, &s->valid_sampler);
     const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
-    return wh_session_evaluate(&s->net, &s->engine, &data, limit, s->ids, s->labels,
-                               s->document_start, out);
+    return wh_session_evaluate(&s->net, &s->engine, &data, limit, s->ids, s->labels, s->document_start, out);
 }

@@ -28,8 +28,7 @@ static enum wh_status new_borders(const struct wh_config *c, struct wh_stage *s)
     s->layer_border = calloc((size_t)stages + 1, sizeof *s->layer_border);
     enum wh_status status = cost && s->layer_border ? WH_OK : WH_FAIL(WH_NOMEM, "no memory for %u stages", stages);
     for (uint32_t l = 0; l < L && status == WH_OK; l++) cost[l] = layer_cost(c);
-    if (status == WH_OK)
-        status = wh_shard_layers(cost, L, 0, (uint64_t)c->arch.V * c->arch.C, stages, s->layer_border);
+    if (status == WH_OK) status = wh_shard_layers(cost, L, 0, (uint64_t)c->arch.V * c->arch.C, stages, s->layer_border);
     free(cost);
     return status;
 }
@@ -64,8 +63,7 @@ static enum wh_status new_part(const struct wh_config *c, struct wh_stage *s) {
     bool *held = calloc(s->whole.count, sizeof *held);
     if (!held) return WH_FAIL(WH_NOMEM, "no memory for a table of %zu tensors", s->whole.count);
     for (size_t i = 0; i < s->whole.count; i++) held[i] = holds(s, &s->whole.list[i], c->arch.tied);
-    enum wh_status status =
-        wh_params_part(&s->whole, held, c->grain.tensor, s->mesh.degrees.tp, s->place.tp, &s->part);
+    enum wh_status status = wh_params_part(&s->whole, held, c->grain.tensor, s->mesh.degrees.tp, s->place.tp, &s->part);
     const struct wh_owner_part part = {s->mesh.degrees.tp, s->place.tp, held};
     const uint32_t dp = s->mesh.degrees.dp;
     if (status == WH_OK) {

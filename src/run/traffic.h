@@ -17,17 +17,17 @@
 #include "run/stage.h"
 
 /* X(id, name, meaning) */
-#define WH_TRAFFIC_ROWS(X)                                                                                           \
-    X(GRADS, "dp.grad.all_reduce", "gradients, in buckets; from stage 1 on dp.grad.reduce_scatter")                  \
-    X(WEIGHTS, "dp.weight.all_gather", "weights from their owners (stage 1 on)")                                     \
-    X(EMBED, "dp.embed.all_gather", "gradients of the embedded tokens")                                              \
-    X(CHECK, "dp.check.all_gather", "hashes of what must be equal")                                                  \
-    X(ACT, "pp.act.send", "activations to the next stage")                                                           \
-    X(GRAD, "pp.grad.send", "their gradients to the stage before")                                                   \
-    X(EMBED_MOVE, "pp.embed.send", "gradients of the embedded tokens, to the last stage, which owns a tied table")   \
-    X(TABLE_MOVE, "pp.table.send", "the tied table after its update, to the first stage")                            \
-    X(LOSS, "loss.all_reduce", "losses of the leaves of the batch, 0 where another rank has them")                   \
-    X(NORM, "norm.all_reduce", "partial sums of the gradient norm, 0 where another rank has them")                   \
+#define WH_TRAFFIC_ROWS(X)                                                                                         \
+    X(GRADS, "dp.grad.all_reduce", "gradients, in buckets; from stage 1 on dp.grad.reduce_scatter")                \
+    X(WEIGHTS, "dp.weight.all_gather", "weights from their owners (stage 1 on)")                                   \
+    X(EMBED, "dp.embed.all_gather", "gradients of the embedded tokens")                                            \
+    X(CHECK, "dp.check.all_gather", "hashes of what must be equal")                                                \
+    X(ACT, "pp.act.send", "activations to the next stage")                                                         \
+    X(GRAD, "pp.grad.send", "their gradients to the stage before")                                                 \
+    X(EMBED_MOVE, "pp.embed.send", "gradients of the embedded tokens, to the last stage, which owns a tied table") \
+    X(TABLE_MOVE, "pp.table.send", "the tied table after its update, to the first stage")                          \
+    X(LOSS, "loss.all_reduce", "losses of the leaves of the batch, 0 where another rank has them")                 \
+    X(NORM, "norm.all_reduce", "partial sums of the gradient norm, 0 where another rank has them")                 \
     X(EVAL, "eval.all_reduce", "losses of an evaluation's sequences, 0 where another rank has them")
 
 enum wh_traffic_row {

@@ -33,9 +33,9 @@ struct wh_zero_shape {
     const size_t *unit_border; /* [layers + 3], elements of the flat line; read by wh_zero_plan_new only */
     bool tied;                 /* the head is the token table, the first `table_elems` of unit 0 */
     size_t table_elems;
-    size_t bucket_elems; /* most elements reduced at once; >= 1 */
-    uint32_t prefetch;   /* units gathered ahead; at most WH_ZERO_AHEAD_MAX */
-    bool by_unit;        /* a bucket never reaches over a unit's border: its room is given back (stage 2, 3) */
+    size_t bucket_elems;          /* most elements reduced at once; >= 1 */
+    uint32_t prefetch;            /* units gathered ahead; at most WH_ZERO_AHEAD_MAX */
+    bool by_unit;                 /* a bucket never reaches over a unit's border: its room is given back (stage 2, 3) */
     const uint32_t *train, *eval; /* units in the order in which a step, and an evaluation, read them; copied */
     uint32_t train_count, eval_count;
 };
@@ -53,7 +53,7 @@ struct wh_zero_plan {
     uint32_t units, slots;
     uint32_t *reads; /* of a step, then of an evaluation */
     uint32_t *slot;  /* [units] */
-    uint32_t *held; /* [slots]: the unit whose current weights are there; WH_ZERO_NOTHING. State, not plan */
+    uint32_t *held;  /* [slots]: the unit whose current weights are there; WH_ZERO_NOTHING. State, not plan */
 };
 
 enum { WH_ZERO_NOTHING = UINT32_MAX / 2, WH_ZERO_AHEAD_MAX = 1024 };

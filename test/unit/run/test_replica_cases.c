@@ -136,7 +136,7 @@ static void tell_step(const struct wh_session *s, const struct wh_step_result *r
     const struct wh_net *net = &s->net;
     const size_t first = net->own.begin;
     out->loss[net->shape.data.rank] = r->loss;
-    out->norm = r->grad_norm, out->labels = r->valid_labels, out->elems = s->params.buffer_elems;
+    out->norm = r->grad_norm, out->labels = r->valid_labels, out->elems = s->stage.whole.buffer_elems;
     memcpy(out->grads + first, test_grad(net, first), (net->own.end - first) * sizeof(float));
 }
 
@@ -144,7 +144,7 @@ static enum wh_status train(struct wh_session *s, const void *context, void *sha
     const struct training *t = context;
     struct outcome *out = shared;
     struct wh_step_result r;
-    RANK_CHECK(s->params.buffer_elems <= ELEMS_MAX);
+    RANK_CHECK(s->stage.whole.buffer_elems <= ELEMS_MAX);
     make_weights(&s->net, t->costs);
     while (s->step < t->steps) {
         WH_TRY(wh_session_step(s, &r));
@@ -303,10 +303,11 @@ static enum wh_status look(void *context, bool training, uint32_t read) {
     struct spy *spy = context;
     const struct wh_net_shape *s = &spy->net->shape;
     if (spy->inner.need) WH_TRY(spy->inner.need(spy->inner.context, training, read));
-    if (read != 1) return WH_OK;
+    const uint32_t per_micro_batch = 2 * s->model->L + 2 + s->model->tied; /* units read */
+    if (!training || read % per_micro_batch != 1) return WH_OK;
     const uint32_t rank = s->data.rank;
     for (uint32_t i = 0; i < s->micro_batch * READ_T; i++) {
-        const uint32_t id = token_of((const float *)spy->net->x[0] + (size_t)i * s->model->C, s->model->C);
+        const uint32_t id = token_of((const float *)spy->net->slot[0].x[0] + (size_t)i * s->model->C, s->model->C);
         uint32_t *list = &spy->out->read[rank][0];
         RANK_CHECK(id < DOCUMENTS);
         if (i % READ_T == 0) list[spy->out->reads[rank]++] = id;

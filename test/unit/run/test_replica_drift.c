@@ -85,12 +85,10 @@ static enum wh_status drifting_gradients(struct wh_session *s, const struct drif
     uint64_t valid;
     double loss;
     WH_TRY(wh_batch_fill(&data_of, s->step, 0, c->tokens.global_batch, s->ids, s->labels, NULL, &valid));
-    for (uint32_t i = 0; i < c->tokens.accumulation; i++)
-        WH_TRY(wh_net_train(&s->net, i, &batch, 1.0f / (float)valid, (uint32_t)s->step));
-    WH_TRY(wh_replica_finish(&s->replica, &batch, (uint32_t)s->step, &loss));
-    WH_TRY(wh_replica_compare(&s->replica, s->step + 1));
+    WH_TRY(wh_engine_step(&s->engine, &batch, 1.0f / (float)valid, (uint32_t)s->step, &loss));
+    WH_TRY(wh_replica_compare(&s->engine.replica, s->step + 1));
     if (s->net.shape.data.rank == d->rank) turn_over(&s->net, GRADIENTS);
-    return wh_replica_compare(&s->replica, s->step + 1);
+    return wh_replica_compare(&s->engine.replica, s->step + 1);
 }
 
 static enum wh_status body(struct wh_session *s, const void *context, void *shared) {

@@ -84,13 +84,13 @@ static enum wh_status body(struct wh_session *s, const void *context, void *shar
     wh_net_init_weights(&s->net, 1);
     WH_TRY(wh_session_step(s, &r)); /* it runs in that memory */
     const struct rows is = rows_of(&s->net.arena, &s->net.shared),
-                      want = wanted(s->owner_border, ranks, rank, shape->data.zero_stage, shape->dtype,
+                      want = wanted(s->stage.owner_border, ranks, rank, shape->data.zero_stage, shape->dtype,
                                     shape->grad_dtype, wh_net_sequences(shape) == shape->micro_batch);
     RANK_CHECK(is.weights == want.weights, "%zu", (size_t)is.weights);
     RANK_CHECK(is.gradients == want.gradients, "%zu", (size_t)is.gradients);
     RANK_CHECK(is.master == want.master && is.m == want.m && is.v == want.v);
-    sums->line = s->params.buffer_elems;
-    sums->own[rank] = s->owner_border[rank + 1] - s->owner_border[rank];
+    sums->line = s->stage.whole.buffer_elems;
+    sums->own[rank] = s->stage.owner_border[rank + 1] - s->stage.owner_border[rank];
     sums->bytes[rank] = sum_of(&is);
     return WH_OK;
 }

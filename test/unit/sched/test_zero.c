@@ -32,7 +32,7 @@ static struct wh_zero_plan new_plan(uint32_t stage, uint32_t layers, bool tied, 
     for (uint32_t u = 0; u <= layers; u++) eval[count++] = u;
     if (tied) eval[count++] = 0;
     eval[count++] = layers + 1;
-    const struct wh_zero_shape shape = {stage,   layers, border, tied,  900, bucket,
+    const struct wh_zero_shape shape = {stage,    layers,  border, tied, 900,   bucket,
                                         prefetch, by_unit, train,  eval, reads, count};
     assert_int_equal(wh_zero_plan_new(&shape, &p), WH_OK);
     return p;
