@@ -19,8 +19,11 @@ struct wh_comm_exec;
 enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call *call, const char *algorithm,
                                  uint32_t chunks, struct wh_comm_exec **out);
 
-/* Blocks until this rank has done its part; a mismatch of calls is found by the messages. */
+/* Blocks until all members have come and this rank has done its part. */
 enum wh_status wh_comm_exec_run(struct wh_comm_exec *e);
 void wh_comm_exec_free(struct wh_comm_exec *e); /* takes NULL */
+
+/* Bytes in which messages travel: what does not fit one piece is received while its rest is sent. */
+size_t wh_comm_piece_bytes(const struct wh_comm *comm);
 
 #endif

@@ -326,7 +326,7 @@ enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *
 }
 
 /* Plan, borders, inputs, merges in one block. */
-enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
+enum wh_status wh_plan_new(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
     WH_TRY(check_call(comm, call));
     struct wh_comm_call kept = *call;
     size_t borders = comm->size + 1, inputs = comm->size, merges = wh_comm_inputs_all(call, comm->size);
@@ -349,15 +349,25 @@ enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call
     return WH_OK;
 }
 
+enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
+    WH_TRY(wh_plan_new(comm, call, out));
+    enum wh_status status = wh_order_choose(*out, call);
+    if (status != WH_OK) wh_comm_plan_free(*out);
+    return status;
+}
+
 void wh_comm_plan_free(struct wh_comm_plan *plan) {
     if (!plan) return;
     WH_ASSERT(!plan->started || plan->comm->dead);
+    wh_list_free(plan->list);
+    if (plan->choice) free(plan->choice);
     free(plan);
 }
 
 /* ---- running ---- */
 
 static bool may_start(const struct wh_comm_plan *p) {
+    if (p->comm->listed) return false; /* its messages must not mix with others */
     return p->path == WH_PATH_MESSAGE || (!p->comm->staged && wh_comm_has_room(p->comm));
 }
 
@@ -405,6 +415,9 @@ static enum wh_status start_now(struct wh_comm_plan *p) {
     switch (p->path) {
     case WH_PATH_STAGED:
         wh_staged_start(p);
+        break;
+    case WH_PATH_LIST:
+        wh_list_start(p);
         break;
     case WH_PATH_MESSAGE:
         wh_message_start(p);

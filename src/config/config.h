@@ -42,6 +42,7 @@ enum wh_recompute { WH_RECOMPUTE_NONE, WH_RECOMPUTE_SELECTIVE, WH_RECOMPUTE_FULL
 enum wh_kernels { WH_KERNELS_AUTO, WH_KERNELS_REFERENCE, WH_KERNELS_AVX2, WH_KERNELS_AVX512 };
 enum wh_pp_engine { WH_PP_1F1B, WH_PP_AFAB, WH_PP_GPIPE, WH_PP_INTERLEAVED, WH_PP_ZB_H1, WH_PP_ZB_V };
 enum wh_tp_mode { WH_TP_ALL_REDUCE, WH_TP_REDUCE_SCATTER };
+enum wh_reduce_mode { WH_REDUCE_CONTRACT, WH_REDUCE_FAST };
 enum wh_optimizer { WH_ADAMW };
 enum wh_act { WH_ACT_SILU, WH_ACT_GELU_NEW, WH_ACT_GELU_PYTORCH_TANH }; /* the last two are one function */
 
@@ -153,7 +154,10 @@ struct wh_config {
     enum wh_recompute recompute;
     uint32_t recompute_full_layers; /* these first layers in full */
     struct wh_grain grain;          /* after the check: never 0 */
-    uint32_t threads;               /* of each rank; 0: its share of the machine's processors */
+    struct {
+        enum wh_reduce_mode reduce; /* FAST: sums of gradients over ranks may be made in any order */
+    } comm;
+    uint32_t threads; /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;
     uint32_t loss_block_tokens; /* 0: chosen by the engine */
 
