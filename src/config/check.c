@@ -401,6 +401,18 @@ static void check_end_of_text(struct check *x) {
               (long long)x->c->data.end_of_text, x->c->arch.V);
 }
 
+/* One sum a replica. */
+static void take_fast_grain(struct check *x) {
+    struct wh_config *c = x->c;
+    const uint32_t dp = c->parallelism.dp;
+    c->grain.fast = c->comm.reduce == WH_REDUCE_FAST;
+    if (!c->grain.fast || faulty(c, WH_KEY_DP)) return;
+    if (c->grain.data && c->grain.data != dp)
+        fault(x, WH_KEY_GRAIN_DATA, "%s %u: with %s fast it is the number of replicas, %u; leave it out",
+              path(WH_KEY_GRAIN_DATA), c->grain.data, path(WH_KEY_REDUCE), dp);
+    c->grain.data = dp;
+}
+
 static void check_grain(struct check *x) {
     struct wh_config *c = x->c;
     static const enum wh_config_key keys[] = {WH_KEY_GRAIN_TENSOR, WH_KEY_GRAIN_DATA, WH_KEY_GRAIN_SEQUENCE};
@@ -409,6 +421,7 @@ static void check_grain(struct check *x) {
         if (faulty(c, keys[i])) return;
         if (before[i] == 0) derived(c, keys[i]);
     }
+    take_fast_grain(x);
     wh_grain_defaults(&c->arch, c->tokens.global_batch, &c->grain);
     wh_grain_check(&c->grain, &c->arch, c->tokens.global_batch, c->tokens.sequence_length, x->faults);
 }

@@ -155,7 +155,7 @@ struct wh_config {
     uint32_t recompute_full_layers; /* these first layers in full */
     struct wh_grain grain;          /* after the check: never 0 */
     struct {
-        enum wh_reduce_mode reduce; /* FAST: sums of gradients over ranks may be made in any order */
+        enum wh_reduce_mode reduce; /* FAST: the contract is given up; after the check: grain.fast */
     } comm;
     uint32_t threads; /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;

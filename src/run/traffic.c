@@ -90,11 +90,12 @@ static void clip(const struct wh_traffic *t, size_t first, size_t end, size_t *b
 struct wh_comm_call wh_traffic_bucket(const struct wh_traffic *t, uint32_t bucket, size_t *border,
                                       struct wh_comm_sum *sum) {
     const struct wh_zero_bucket *b = &t->zero.bucket[bucket];
-    const enum wh_dtype sums = wh_net_sum_dtype(&t->stage->shape);
+    const struct wh_grain *g = &t->stage->shape.grain;
     struct wh_comm_call call = {.op = WH_ALL_REDUCE,
                                 .count = b->end - b->first,
-                                .dtype = sums,
-                                .redop = sums == WH_F32 ? WH_SUM : WH_SUM_ROUNDED,
+                                .dtype = g->wire,
+                                .redop = g->wire == WH_F32 || g->fast ? WH_SUM : WH_SUM_ROUNDED,
+                                .order = g->fast ? WH_ORDER_ANY : WH_ORDER_CONTRACT,
                                 .row = wh_traffic_row_name(t, WH_TRAFFIC_GRADS)};
     if (t->joins.count > t->joins.ranks) {
         *sum = (struct wh_comm_sum){.inputs = t->joins.inputs, .merges = t->joins.merges};

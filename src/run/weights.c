@@ -43,7 +43,12 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
     if (info->state.seed != c->general.seed)
         wh_faults_add(&faults, folder, 0, "was made with general.seed %llu, the configuration says %llu",
                       (unsigned long long)info->state.seed, (unsigned long long)c->general.seed);
-    if (g->tensor != c->grain.tensor || g->data != c->grain.data || g->sequence != c->grain.sequence)
+    const bool replicas = g->fast && c->grain.fast; /* their number, which may change: the run is not the contract's */
+    if (g->fast != c->grain.fast)
+        wh_faults_add(&faults, folder, 0, "was made with comm.reduce %s, the configuration says %s: set the former",
+                      g->fast ? "fast" : "contract", c->grain.fast ? "fast" : "contract");
+    else if (g->tensor != c->grain.tensor || (g->data != c->grain.data && !replicas) ||
+             g->sequence != c->grain.sequence)
         wh_faults_add(
             &faults, folder, 0,
             "was made with grain.tensor %u, grain.data %u, grain.sequence %u; the configuration has %u, %u, %u: "
