@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "cli/cli.h"
+#include "cli/explain_schedule.h"
 #include "coll/draw.h"
 #include "coll/links.h"
 #include "run/links_file.h"
@@ -20,8 +21,8 @@ struct args {
 
 static const struct wh_option options[] = {
     {"COLLECTIVE", 0, WH_OPTION_REQUIRED, offsetof(struct args, operation), NULL,
-     "allreduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all or barrier; or zero: memory by ZeRO stage "
-     "(explain zero --help)"},
+     "allreduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all or barrier; or zero (memory by ZeRO stage) or "
+     "schedule (pipelines): see their --help"},
     {"ranks", 'n', WH_OPTION_UINT, offsetof(struct args, ranks), "N", "how many ranks (4)"},
     {"algorithm", 'a', WH_OPTION_TEXT, offsetof(struct args, algorithm), "NAME",
      "ring, direct, ...; without it, all are compared and the best is shown"},
@@ -287,6 +288,7 @@ int wh_cmd_explain(int argc, char **argv) {
                         .add_gigabytes_per_s = 1e300};
     int code;
     if (argc > 1 && strcmp(argv[1], "zero") == 0) return wh_cmd_explain_zero(argc - 1, argv + 1);
+    if (wh_explain_is_schedule(argc, argv)) return wh_explain_schedule(argc, argv);
     if (!wh_cli_begin("explain", "Shows how a collective operation runs, step by step, and what it costs.", options,
                       argc, argv, &args, &args.common, &code))
         return code;

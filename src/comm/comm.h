@@ -11,10 +11,10 @@
  *     wh_comm_job_destroy(job)                   wh_comm_start(plan) ... wh_comm_wait(plan)  each step
  *                                                wh_comm_plan_free, wh_comm_close, wh_comm_job_leave
  *
- * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or the
- * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
- * summed in fp32 and rounded once, to nearest even (WH_SUM_ROUNDED: at every join). Integers wrap. Max and min keep a NaN if there is one; of two zeros
- * they keep the right one.
+ * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or has the
+ * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get
+ * the same bits. bf16 is widened, summed in fp32 and rounded once, to nearest even (WH_SUM_ROUNDED: at every join).
+ * Integers wrap. Max and min keep a NaN if there is one; of two zeros they keep the right one.
  *
  * Order. All members start the operations of a group in the same order; groups are independent of each other. An
  * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both.
@@ -129,8 +129,8 @@ enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_link
  *  ALL_TO_ALL                   c, n divides it   c                  never
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
- * ALL_REDUCE is in place on all ranks or on none; otherwise each rank decides for itself. in and out don't overlap if not in
- * place. Pointers are aligned to their elements. The buffer of an empty slice may be NULL. */
+ * In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
+ * aligned to their elements. Of an empty slice the buffer may be NULL; otherwise it lies in the arena if the others' do. */
 enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
                   WH_ALL_REDUCE,
                   WH_REDUCE_SCATTER,
@@ -157,7 +157,7 @@ enum wh_comm_order { WH_ORDER_CONTRACT, WH_ORDER_ANY };
 
 /* A sum of several contributions of each rank, all joined in a given order. So a tree over more leaves than ranks keeps its
  * order however the leaves are shared out: a rank joins what is complete among its own and contributes what remains. Here
- * 6 leaves on 2 ranks, ((0 1) (2 | 3)) (4 5), give inputs {2, 2} and merges {0, 0, 2, 1}:
+ * 6 leaves on 2 ranks, ((0 1) (2 | 3)) (4 5), are contributions 0+1, 2 | 3, 4+5: inputs {2, 2}, merges {0, 0, 2, 1}.
  *
  *     for each contribution i, those of rank 0 first:
  *         push(contribution[i]);

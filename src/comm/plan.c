@@ -375,18 +375,19 @@ static bool is_finished(const struct wh_comm_plan *p) {
     return p->path == WH_PATH_INLINE || p->path == WH_PATH_ARENA ? p->action[0].finished : p->finished;
 }
 
-/* A group of one rank: the vector and the slice are the same. */
+static void sum_alone(const struct wh_reduce *r, const struct wh_comm_call *c) {
+    const void *in[WH_COMM_INPUTS_MAX];
+    uint32_t inputs = c->sum->inputs[0];
+    for (uint32_t k = 0; k < inputs; k++) in[k] = (const char *)c->in + k * c->sum->stride * wh_dtype_bytes(c->dtype);
+    wh_reduce_merge(r, c->dtype, c->redop, in, inputs, c->sum->merges, &c->out, 1, c->count);
+}
+
+/* A group of one rank: the vector and the slice are the same, and so is a sum of one contribution. */
 static void run_alone(struct wh_comm_plan *p) {
     const struct wh_comm_call *c = &p->call;
-    size_t elem = wh_dtype_bytes(c->dtype), bytes = c->count * elem;
-    const void *in[WH_COMM_INPUTS_MAX];
-    for (uint32_t k = 0; k < wh_comm_inputs(c, 0) && c->sum; k++)
-        in[k] = (const char *)c->in + k * c->sum->stride * elem;
-    if (c->sum)
-        wh_reduce_merge(p->comm->job->reduce, c->dtype, c->redop, in, c->sum->inputs[0], c->sum->merges, &c->out, 1,
-                        c->count);
-    else if (bytes && c->op != WH_BROADCAST && c->in != c->out)
-        memcpy(c->out, c->in, bytes);
+    size_t bytes = c->count * wh_dtype_bytes(c->dtype);
+    if (c->sum && bytes) sum_alone(p->comm->job->reduce, c);
+    if (!c->sum && bytes && c->op != WH_BROADCAST && c->in != c->out) memcpy(c->out, c->in, bytes);
     p->finished = true;
 }
 

@@ -23,10 +23,15 @@ close:
     return status;
 }
 
-void wh_team_close(struct wh_team *team) {
+void wh_team_close_groups(struct wh_team *team) {
     wh_comm_close(team->pp);
     wh_comm_close(team->dp);
     wh_comm_close(team->all);
+    team->pp = team->dp = team->all = NULL;
+}
+
+void wh_team_close(struct wh_team *team) {
+    wh_team_close_groups(team);
     wh_comm_job_leave(team->job);
     *team = (struct wh_team){0};
 }

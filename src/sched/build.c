@@ -174,7 +174,7 @@ enum wh_status wh_sched_connect(struct wh_sched_plan *p) {
 /* Slots of one kind on one rank. */
 struct slots {
     uint32_t *of;              /* [chunks * micro-batches] the slot that is held, or NO_SLOT */
-    uint32_t *free_list;       /* a heap of those given back, the lowest first */
+    uint32_t *free_list;       /* those given back, the last one on top */
     uint32_t free_count, used; /* used: slots that exist */
 };
 
@@ -189,35 +189,14 @@ static void slots_fini(struct slots *s) {
     free(s->free_list);
 }
 
-static void give_back(struct slots *s, uint32_t slot) {
-    uint32_t at = s->free_count++;
-    while (at > 0 && s->free_list[(at - 1) / 2] > slot) {
-        s->free_list[at] = s->free_list[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    s->free_list[at] = slot;
-}
-
-static uint32_t take_lowest(struct slots *s) {
-    if (s->free_count == 0) return s->used++;
-    uint32_t lowest = s->free_list[0], moved = s->free_list[--s->free_count], at = 0;
-    for (uint32_t child; (child = 2 * at + 1) < s->free_count; at = child) {
-        if (child + 1 < s->free_count && s->free_list[child + 1] < s->free_list[child]) child++;
-        if (s->free_list[child] >= moved) break;
-        s->free_list[at] = s->free_list[child];
-    }
-    s->free_list[at] = moved;
-    return lowest;
-}
-
 /* A program that takes twice or uses what it hasn't taken gets numbers all the same. */
 static uint32_t slot_for(struct slots *s, size_t key, enum wh_sched_effect effect) {
     if (effect == WH_SCHED_NOTHING) return WH_SCHED_NO_SLOT;
     bool takes = effect == WH_SCHED_TAKE || effect == WH_SCHED_TOUCH;
-    if (takes && s->of[key] == WH_SCHED_NO_SLOT) s->of[key] = take_lowest(s);
+    if (takes && s->of[key] == WH_SCHED_NO_SLOT) s->of[key] = s->free_count ? s->free_list[--s->free_count] : s->used++;
     uint32_t slot = s->of[key];
     if ((effect == WH_SCHED_FREE || effect == WH_SCHED_TOUCH) && slot != WH_SCHED_NO_SLOT) {
-        give_back(s, slot);
+        s->free_list[s->free_count++] = slot;
         s->of[key] = WH_SCHED_NO_SLOT;
     }
     return slot;

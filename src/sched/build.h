@@ -34,7 +34,7 @@ enum wh_status wh_sched_plan_alloc(const struct wh_sched_shape *s, struct wh_sch
  * Any order of computing instructions is accepted; the checker finds what is wrong with it. Errors: NOMEM. */
 enum wh_status wh_sched_connect(struct wh_sched_plan *p);
 
-/* Gives every instruction its slots, the lowest that are free, and fills in what the programs need. Errors: NOMEM. */
+/* Gives every instruction its slots, what was freed last first, and fills in what the programs need. Errors: NOMEM. */
 enum wh_status wh_sched_place(struct wh_sched_plan *p);
 
 #endif

@@ -1,9 +1,9 @@
 /* 1F1B, one forward, one backward: a rank runs ahead by as many micro-batches as there are ranks behind it, then takes a
  * backward after each forward.
  *
- *     rank 0   F0 F1 F2 .  .  .  .  B0 -- F3 B1 -- .  .  B2 -- .  .  B3 --         3 ranks, backward 2
- *     rank 1   .  F0 F1 .  .  B0 -- F2 B1 -- F3 B2 -- .  .  B3 -- ...
- *     rank 2   .  .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 -- ...
+ *     rank 0  F0 F1 F2 .  .  .  .  B0--- F3 B1--- .  B2--- .  B3---          3 ranks, a backward takes 2
+ *     rank 1  .  F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- .  .
+ *     rank 2  .  .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  .  .
  *
  * As long as GPipe, but stage s keeps min(m, p - s) micro-batches only (case B83). Source: Narayanan et al., 2019, 2021. */
 #include "sched/build.h"

@@ -1,8 +1,8 @@
 /* GPipe, also called all forward, all backward: every micro-batch goes forward, then every one backward.
  *
- *     rank 0   F0 F1 F2 F3 .  .  .  .  .  .  .  .  B0 -- B1 -- B2 -- B3 --         3 ranks, backward 2
- *     rank 1   .  F0 F1 F2 F3 .  .  .  B0 -- B1 -- B2 -- B3 --  .  .
- *     rank 2   .  .  F0 F1 F2 F3 B0 -- B1 -- B2 -- B3 --  .  .  .  .
+ *     rank 0  F0 F1 F2 F3 .  .  .  .  .  .  B0--- B1--- B2--- B3---          3 ranks, a backward takes 2
+ *     rank 1  .  F0 F1 F2 F3 .  .  .  B0--- B1--- B2--- B3--- .  .
+ *     rank 2  .  .  F0 F1 F2 F3 B0--- B1--- B2--- B3--- .  .  .  .
  *
  * Every rank keeps all m. The backward takes micro-batches in ascending order, where the paper reverses them: sums of
  * weight gradients go through samples in order. Source: Huang et al., 2019. */

@@ -2,9 +2,9 @@
  * backward, so the ranks before get their gradients sooner; rank r puts its weight parts off by r micro-batches and fills
  * the end with them.
  *
- *     rank 0   F0 F1 F2 .  .  B0 W0 F3 B1 W1 .  B2 W2 B3 W3        3 ranks, every part 1
- *     rank 1   .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 .  B3 W2 W3
- *     rank 2   .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
+ *     rank 0  F0 F1 F2 .  .  B0 W0 F3 B1 W1 B2 W2 B3 W3                      3 ranks, every part takes 1
+ *     rank 1  .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 B3 W2 W3
+ *     rank 2  .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
  *
  * Every rank keeps up to p micro-batches, what rank 0 keeps in 1F1B; the idle time is a third of 1F1B's if F = B = W.
  * Gradient slots are the price that the paper doesn't count: r + 1 on rank r. Source: Qi et al., 2023, section 2.3. */

@@ -1,8 +1,10 @@
 /* Zero bubble in V shape (ZB-V): two chunks per rank, the first in the order of the ranks, the second back again, so that
  * rank 0 holds both ends of the model and the last rank turns round without a message. Backward split.
  *
- *     rank 0   F0a F1a F2a  .   .   F0b B0b W0b ...        2 ranks, every part 1; a and b are the two chunks
- *     rank 1    .  F0a F0b F1a B0b W0b F1b B1b W1b ...
+ *     rank 0  F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b W2b B1a W1a B2a W2a .
+ *     rank 1  .   F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b W1b B1a B2b B2a W1a W2b W2a
+ *
+ * (2 ranks, every part takes 1; a and b are the two chunks.)
  *
  * Fill: 2 (p - r) - 1 forwards of chunk a; r times (b, a); p - r times forward, backward, weights of b. Then in turns:
  * F a, backward and weights of a, F b, backward and weights of b. Drain: r times the input parts of a and b, p - r times

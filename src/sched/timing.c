@@ -93,29 +93,25 @@ static void run_rank(struct walk *w, uint32_t rank, bool *posted) {
     }
 }
 
-/* Shares `times` out among the queues: two numbers per message. */
+/* Each queue has room for the times of all its messages: they lie behind each other in `times`. */
 static bool make_queues(struct walk *w) {
-    uint32_t ranks = w->plan->shape.ranks;
-    size_t messages = 0;
-    w->queues = calloc(2 * (size_t)ranks, sizeof *w->queues);
+    size_t ranks = w->plan->shape.ranks, messages = 0;
+    w->queues = calloc(2 * ranks, sizeof *w->queues);
     if (!w->queues) return false;
-    for (int pass = 0; pass < 2; pass++) {
-        double *rest = w->times;
-        for (uint32_t r = 0; r < ranks; r++)
-            for (size_t n = 0; n < w->plan->rank[r].count; n++) {
-                const struct wh_sched_instr *i = &w->plan->rank[r].instrs[n];
-                if (wh_sched_ops[i->op].message != WH_SCHED_SENDS) continue;
-                if (pass == 0) messages++, queue_between(w, r, i->peer)->posted++;
-            }
-        for (size_t q = 0; pass == 1 && q < 2 * (size_t)ranks; q++) {
-            w->queues[q].posted_at = rest;
-            w->queues[q].received_at = rest + w->queues[q].posted;
-            rest += 2 * w->queues[q].posted;
-            w->queues[q].posted = 0;
+    for (uint32_t r = 0; r < ranks; r++)
+        for (size_t n = 0; n < w->plan->rank[r].count; n++) {
+            const struct wh_sched_instr *i = &w->plan->rank[r].instrs[n];
+            if (wh_sched_ops[i->op].message != WH_SCHED_SENDS) continue;
+            queue_between(w, r, i->peer)->posted++;
+            messages++;
         }
-        if (pass == 0 && !(w->times = malloc((2 * messages + 1) * sizeof *w->times))) return false;
+    double *rest = w->times = malloc((2 * messages + 1) * sizeof *w->times);
+    for (size_t k = 0; rest && k < 2 * ranks; k++) {
+        size_t count = w->queues[k].posted;
+        w->queues[k] = (struct queue){.posted_at = rest, .received_at = rest + count};
+        rest += 2 * count;
     }
-    return true;
+    return w->times != NULL;
 }
 
 static bool make_timelines(const struct wh_sched_plan *p, struct wh_sched_timing *t) {
@@ -127,13 +123,17 @@ static bool make_timelines(const struct wh_sched_plan *p, struct wh_sched_timing
 }
 
 static void sum_up(const struct wh_sched_plan *p, struct wh_sched_timing *t) {
-    double idle = 0;
+    double idle = 0, busy = 0;
     for (uint32_t r = 0; r < t->ranks; r++) {
         t->makespan = later(t->makespan, t->rank[r].end);
         t->stuck |= t->rank[r].reached < p->rank[r].count;
     }
-    for (uint32_t r = 0; r < t->ranks; r++) idle += t->makespan - t->rank[r].busy;
+    for (uint32_t r = 0; r < t->ranks; r++) {
+        idle += t->makespan - t->rank[r].busy;
+        busy += t->rank[r].busy;
+    }
     t->idle = t->makespan > 0 ? idle / (t->ranks * t->makespan) : 0;
+    t->overhead = busy > 0 ? idle / busy : 0;
 }
 
 enum wh_status wh_sched_time(const struct wh_sched_plan *p, const struct wh_sched_cost *c, uint32_t depth,

@@ -22,6 +22,7 @@ struct wh_sched_timing {
     bool stuck;
     double makespan; /* from 0 to the end of the last rank */
     double idle;     /* share of ranks * makespan in which nothing is computed */
+    double overhead; /* the same time as a share of the time spent computing */
 };
 
 /* Time of one instruction; 0 for those that don't compute. */

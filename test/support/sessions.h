@@ -11,7 +11,7 @@
 #include "test/support/ranks.h"
 
 struct test_sessions {
-    const struct wh_config *config; /* parallelism.dp ranks; of one rank there is no team */
+    const struct wh_config *config; /* of its ranks; of one rank there is no team */
     /* The session is open, weights are undefined. `shared`: see test_ranks. */
     enum wh_status (*body)(struct wh_session *s, const void *context, void *shared);
     const void *context;

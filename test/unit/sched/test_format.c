@@ -65,7 +65,7 @@ static void writing_is_stable(void **state) {
     wh_sched_plan_free(&p);
 }
 
-/* The programs for 4 ranks and 8 micro-batches, as they were when two implementations agreed on them. */
+/* The programs for 4 ranks and 8 micro-batches: a changed generator is seen here first. */
 static void goldens(void **state) {
     (void)state;
     for (int i = 0; wh_sched_generators[i]; i++) {

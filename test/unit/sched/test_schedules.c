@@ -129,7 +129,8 @@ static void residents(void **state) {
     expect_resident("zb-v", 4, 8, 2, (const uint32_t[]){8, 8, 8, 8});
 }
 
-/* What interpreters must offer: queues that hold no message are enough for GPipe, one for schedules of one chunk. */
+/* What interpreters must offer. Rendezvous is enough for GPipe, one message for the other schedules of one chunk and, but on
+ * two ranks, for interleaved. */
 static void depths(void **state) {
     (void)state;
     static const struct {
@@ -144,6 +145,12 @@ static void depths(void **state) {
         assert_true(rows[i].depth == 0 || strstr(faults.text.data, "waits in a circle"));
         wh_text_fini(&faults.text);
         wh_sched_plan_free(&p);
+        for (uint32_t ranks = 1; ranks <= 8; ranks++)
+            for (uint32_t m = 1; m <= 20; m++) {
+                p = plan_of(rows[i].name, ranks, m, rows[i].v);
+                prove(&p, strcmp(rows[i].name, "interleaved") == 0 && ranks != 2 ? 1 : rows[i].depth);
+                wh_sched_plan_free(&p);
+            }
     }
 }
 
