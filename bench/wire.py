@@ -10,7 +10,7 @@ first step of each process left out) and writes bench/results/wire-DATE.json.
     comm ms      inside collectives, likewise (time.comm)
     grad MiB     sent by rank 0 a step for gradients (RUN/communication.json; exact, equal to the prediction)
     sums MiB     gradients, pending and contributed sums of rank 0 (RUN/memory.json; exact)
-    speed        of the contract in fp32, over this
+    speed        time of the contract in fp32 over this, in the same round; median
 """
 import argparse
 import datetime
@@ -68,9 +68,9 @@ def measure(config, args):
         for name, program in peers.items():
             jobs[name] += run(program, config, args.steps)[0]
     rows = [row_of(config, name, jobs[name], args.steps) for name in peers]
-    base = next(row["step_ms"] for row in rows if row["variant"] == BASE)
-    for row in rows:
-        row["speed"] = base / row["step_ms"]
+    for row in rows:  # round by round: what slows the machine lasts longer than one
+        row["speed"] = median(statistics.median(a["step_ms"]) / statistics.median(b["step_ms"])
+                              for a, b in zip(jobs[BASE], row["runs"]))
         print(f"{row['config']:14s} {row['variant']:20s} {row['step_ms']:9.1f} {row['sums_ms']:7.1f} {row['comm_ms']:8.1f} "
               f"{row['grad_mib']:9.2f} {row['sums_mib']:9.1f} {row['speed']:6.3f}", flush=True)
     return rows
