@@ -342,11 +342,8 @@ static void describe_fast(struct run *r) {
     struct wh_text how = {0};
     if (!r->config->grain.fast) return;
     if (replica->net && replica->plan->zero.bucket_count) wh_comm_plan_describe(replica->bucket[0], &how);
-    say(r,
-        "comm.reduce fast: one gradient sum a replica, joined in any order%s%s: not the numbers of other layouts, or "
-        "of "
-        "comm.reduce contract",
-        how.data ? "; the first bucket by " : "", how.data ? how.data : "");
+    say(r, "comm.reduce fast: one gradient sum a replica, joined in any order: not the numbers of other layouts%s%s",
+        how.data ? "; first bucket: " : "", how.data ? how.data : "");
     wh_text_fini(&how);
 }
 
