@@ -106,8 +106,10 @@ static enum wh_status check_expressible(const struct wh_hf_config *config, const
 
 static void add_ours(struct wh_text *t, const struct wh_hf_config *c) {
     wh_text_add(t, ",\n  \"wanhe\": {\n    \"version\": 1,\n    \"compute\": \"%s\",\n", wh_dtype_name(c->compute));
-    wh_text_add(t, "    \"grain\": {\"tensor\": %u, \"data\": %u, \"sequence\": %u},\n    \"model\": ", c->grain.tensor,
-                c->grain.data, c->grain.sequence);
+    wh_text_add(t,
+                "    \"grain\": {\"tensor\": %u, \"data\": %u, \"sequence\": %u, \"wire\": \"%s\"%s},\n    \"model\": ",
+                c->grain.tensor, c->grain.data, c->grain.sequence, wh_dtype_name(c->grain.wire),
+                c->grain.fast ? ", \"reduce\": \"fast\"" : "");
     wh_model_fields_write(&c->model, t);
     wh_text_add(t, "\n  }");
 }

@@ -25,7 +25,7 @@ static const struct wh_option options[] = {
     {"ranks", 'n', WH_OPTION_UINT, offsetof(struct args, ranks), "N", "processes; default: one per processor"},
     {"dtype", 0, WH_OPTION_TEXT, offsetof(struct args, dtype), "NAME",
      "float32 (default), bfloat16, float64, int32, int64"},
-    {"redop", 0, WH_OPTION_TEXT, offsetof(struct args, redop), "NAME", "sum (default), max, min"},
+    {"redop", 0, WH_OPTION_TEXT, offsetof(struct args, redop), "NAME", "sum (default), max, min, rounded"},
     {"min-bytes", 0, WH_OPTION_TEXT, offsetof(struct args, min_bytes), "SIZE", "smallest vector (default 4)"},
     {"max-bytes", 0, WH_OPTION_TEXT, offsetof(struct args, max_bytes), "SIZE", "largest vector (default 256M)"},
     {"factor", 0, WH_OPTION_UINT, offsetof(struct args, factor), "N", "from one size to the next (default 4)"},
@@ -57,7 +57,7 @@ static const struct word ops[] = {{"all_reduce", WH_ALL_REDUCE}, {"reduce_scatte
                                   {"reduce", WH_REDUCE},         {"all_to_all", WH_ALL_TO_ALL}};
 static const struct word dtypes[] = {
     {"float32", WH_F32}, {"bfloat16", WH_BF16}, {"float64", WH_F64}, {"int32", WH_I32}, {"int64", WH_I64}};
-static const struct word redops[] = {{"sum", WH_SUM}, {"max", WH_MAX}, {"min", WH_MIN}};
+static const struct word redops[] = {{"sum", WH_SUM}, {"max", WH_MAX}, {"min", WH_MIN}, {"rounded", WH_SUM_ROUNDED}};
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
 static const char *word_of(const struct word *table, size_t count, int value) {

@@ -47,7 +47,7 @@ enum wh_status wh_comm_poison(struct wh_comm *comm, struct wh_text *message) {
 
 /* "all_reduce of 100 F32 (dp.grad.all_reduce), sequence 12" */
 void wh_comm_describe_entry(const struct wh_log_entry *e, struct wh_text *out) {
-    static const char *const redop[WH_REDOP_COUNT] = {"", " max", " min"};
+    static const char *const redop[WH_REDOP_COUNT] = {"", " max", " min", " rounded"};
     const char *name = wh_comm_op_name((enum wh_comm_op)e->op);
     wh_text_add(out, "%s", name);
     if (wh_comm_op_reduces((enum wh_comm_op)e->op)) wh_text_add(out, "%s", redop[e->redop]);

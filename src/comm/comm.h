@@ -13,8 +13,8 @@
  *
  * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or has the
  * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get
- * the same bits. bf16 is widened, summed in fp32 and rounded once, to nearest even. Integers wrap. Max and min keep a NaN
- * if there is one; of two zeros they keep the right one.
+ * the same bits. bf16 is widened, summed in fp32 and rounded once, to nearest even (WH_SUM_ROUNDED: at every join).
+ * Integers wrap. Max and min keep a NaN if there is one; of two zeros they keep the right one.
  *
  * Order. All members start the operations of a group in the same order; groups are independent of each other. An
  * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both.
@@ -149,7 +149,11 @@ enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
 };
 const char *wh_comm_op_name(enum wh_comm_op op); /* "all_reduce" */
 
-enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_REDOP_COUNT };
+/* SUM_ROUNDED: bf16 sums are rounded at every join, so that those of some of the ranks may be kept and joined later. Other
+ * types: as SUM. */
+enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_SUM_ROUNDED, WH_REDOP_COUNT };
+
+static inline bool wh_redop_sums(enum wh_redop op) { return op == WH_SUM || op == WH_SUM_ROUNDED; }
 
 /* Orders in which ranks may be summed. ANY allows the contract's too; which one a plan has, wh_comm_plan_describe tells, and
  * all ranks get the same bits in one call. */
@@ -184,7 +188,7 @@ struct wh_comm_call {
      * [border[r], border[r + 1]), which may be empty. The same on all ranks. Work is shared out evenly whoever owns the
      * slices. Read while a plan is made, which keeps a copy. NULL: wh_coll_cut. */
     const size_t *border;
-    /* Reductions by WH_SUM; in place: `out` lies in contribution 0. NULL: one of each rank, joined as the canonical tree. */
+    /* Sums; in place: `out` lies in contribution 0. NULL: one of each rank, joined as the canonical tree. */
     const struct wh_comm_sum *sum;
     const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */
 };

@@ -205,6 +205,8 @@ static enum wh_status make_list(struct wh_comm_plan *p, const struct wh_comm_cal
     if (call->border || call->sum)
         return WH_FAIL(WH_UNSUPPORTED, "%s: step lists know no borders and one contribution a rank",
                        wh_comm_op_name(p->call.op));
+    if (call->dtype == WH_BF16 && call->redop == WH_SUM_ROUNDED)
+        return WH_FAIL(WH_UNSUPPORTED, "%s: step lists round a sum once", wh_comm_op_name(p->call.op));
     if (!a) return WH_FAIL(WH_CONFIG, "there is no algorithm '%s'", name);
     return wh_list_make(p, a, chunks);
 }

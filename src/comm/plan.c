@@ -130,7 +130,7 @@ static void check_sum(struct wh_faults *f, const struct wh_comm_call *c, uint32_
     const char *op = wh_comm_op_name(c->op);
     const struct wh_comm_sum *s = c->sum;
     size_t before = f->count;
-    if (!wh_comm_op_reduces(c->op) || c->redop != WH_SUM)
+    if (!wh_comm_op_reduces(c->op) || !wh_redop_sums(c->redop))
         wh_faults_add(f, NULL, 0, "%s: contributions in a given order; only sums have them", op);
     if (!s->inputs || !s->merges) {
         wh_faults_add(f, NULL, 0, "%s: no inputs or no merges of contributions", op);
@@ -379,7 +379,7 @@ static void sum_alone(const struct wh_reduce *r, const struct wh_comm_call *c) {
     const void *in[WH_COMM_INPUTS_MAX];
     uint32_t inputs = c->sum->inputs[0];
     for (uint32_t k = 0; k < inputs; k++) in[k] = (const char *)c->in + k * c->sum->stride * wh_dtype_bytes(c->dtype);
-    wh_reduce_merge(r, c->dtype, WH_SUM, in, inputs, c->sum->merges, &c->out, 1, c->count);
+    wh_reduce_merge(r, c->dtype, c->redop, in, inputs, c->sum->merges, &c->out, 1, c->count);
 }
 
 /* A group of one rank: the vector and the slice are the same, and so is a sum of one contribution. */

@@ -36,7 +36,12 @@ bool wh_reduce_has(enum wh_dtype type) {
     return type == WH_F32 || type == WH_BF16 || type == WH_F64 || type == WH_I32 || type == WH_I64;
 }
 
-static wh_reduce_loop *loop_of(const struct wh_reduce *r, enum wh_dtype type) {
+/* Only bf16 has joins to round. */
+static enum wh_redop op_on(enum wh_dtype type, enum wh_redop op) {
+    return op == WH_SUM_ROUNDED && type != WH_BF16 ? WH_SUM : op;
+}
+
+static wh_reduce_loop *loop_of(const struct wh_reduce *r, enum wh_dtype type, enum wh_redop op) {
     switch (type) {
     case WH_F32:
         return r->f32;
@@ -47,7 +52,7 @@ static wh_reduce_loop *loop_of(const struct wh_reduce *r, enum wh_dtype type) {
     case WH_I64:
         return r->i64;
     case WH_BF16:
-        return r->bf16;
+        return op == WH_SUM_ROUNDED ? r->bf16_rounded : r->bf16;
     default:
         WH_ASSERT(!"a type that has sums");
         return NULL;
@@ -100,7 +105,8 @@ static const void *reduce_tile(struct tiles *t, size_t at, size_t elems) {
 static void reduce_tiles(const struct wh_reduce *r, enum wh_dtype type, struct tiles *t, void *const *out,
                          uint32_t outs, size_t elems) {
     size_t size = wh_dtype_bytes(type), most = TILE_BYTES / (t->widens ? sizeof(float) : size);
-    t->leaf = t->widens ? r->bf16_widen : loop_of(r, type), t->join = t->widens ? r->f32 : loop_of(r, type);
+    t->leaf = t->widens ? r->bf16_widen : loop_of(r, type, t->op);
+    t->join = t->widens ? r->f32 : loop_of(r, type, t->op);
     for (size_t begin = 0; begin < elems; begin += most) {
         size_t some = elems - begin < most ? elems - begin : most;
         const void *const sum[1] = {reduce_tile(t, begin * size, some)};
@@ -116,19 +122,22 @@ static void reduce_tiles(const struct wh_reduce *r, enum wh_dtype type, struct t
 
 void wh_reduce_merge(const struct wh_reduce *r, enum wh_dtype type, enum wh_redop op, const void *const *in, uint32_t n,
                      const uint8_t *merges, void *const *out, uint32_t outs, size_t elems) {
+    op = op_on(type, op);
     if (width_at(merges, 0, n) == n) {
-        loop_of(r, type)(op, in, n, out, outs, elems);
+        loop_of(r, type, op)(op, in, n, out, outs, elems);
         return;
     }
     _Alignas(64) char tile[WH_COMM_STACK_MAX][TILE_BYTES];
-    struct tiles t = {.op = op, .widens = type == WH_BF16, .in = in, .merges = merges, .n = n, .tile = tile};
+    struct tiles t = {.op = op, .in = in, .merges = merges, .n = n, .tile = tile};
+    t.widens = type == WH_BF16 && op != WH_SUM_ROUNDED;
     reduce_tiles(r, type, &t, out, outs, elems);
 }
 
 void wh_reduce_run(const struct wh_reduce *r, enum wh_dtype type, enum wh_redop op, const void *const *in, uint32_t n,
                    void *const *out, uint32_t outs, size_t elems) {
+    op = op_on(type, op);
     if (n <= WH_REDUCE_STREAMS) {
-        loop_of(r, type)(op, in, n, out, outs, elems);
+        loop_of(r, type, op)(op, in, n, out, outs, elems);
         return;
     }
     uint8_t merges[WH_COMM_RANKS_MAX * WH_COMM_INPUTS_MAX];

@@ -2,7 +2,8 @@
  * given one: out[e] = tree over i of in[i][e]. Written once (reduce_body.h, reduce_loop.h) and compiled for plain C, AVX2
  * and AVX-512; all give equal bits, except which bits a NaN has.
  *
- * bf16: widened, combined in fp32, rounded once to nearest even. Integers wrap. max(a, b) = a > b or a is NaN ? a : b. */
+ * bf16: widened, combined in fp32, rounded to nearest even, once or (WH_SUM_ROUNDED) at every join. Integers wrap.
+ * max(a, b) = a > b or a is NaN ? a : b. */
 #ifndef WH_COMM_REDUCE_H
 #define WH_COMM_REDUCE_H
 

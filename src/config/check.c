@@ -30,8 +30,6 @@ static void check_ranks(struct check *x) {
               path(WH_KEY_TP_MODE));
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
-    if (c->grain_wire != WH_F32)
-        fault(x, WH_KEY_GRAIN_WIRE, "%s bfloat16 is not built yet; nearest legal: float32", path(WH_KEY_GRAIN_WIRE));
 }
 
 uint32_t wh_config_ranks(const struct wh_config *c) {
@@ -399,6 +397,18 @@ static void check_end_of_text(struct check *x) {
               (long long)x->c->data.end_of_text, x->c->arch.V);
 }
 
+/* One sum a replica. */
+static void take_fast_grain(struct check *x) {
+    struct wh_config *c = x->c;
+    const uint32_t dp = c->parallelism.dp;
+    c->grain.fast = c->comm.reduce == WH_REDUCE_FAST;
+    if (!c->grain.fast || faulty(c, WH_KEY_DP)) return;
+    if (c->grain.data && c->grain.data != dp)
+        fault(x, WH_KEY_GRAIN_DATA, "%s %u: with %s fast it is the number of replicas, %u; leave it out",
+              path(WH_KEY_GRAIN_DATA), c->grain.data, path(WH_KEY_REDUCE), dp);
+    c->grain.data = dp;
+}
+
 static void check_grain(struct check *x) {
     struct wh_config *c = x->c;
     static const enum wh_config_key keys[] = {WH_KEY_GRAIN_TENSOR, WH_KEY_GRAIN_DATA, WH_KEY_GRAIN_SEQUENCE};
@@ -407,6 +417,7 @@ static void check_grain(struct check *x) {
         if (faulty(c, keys[i])) return;
         if (before[i] == 0) derived(c, keys[i]);
     }
+    take_fast_grain(x);
     wh_grain_defaults(&c->arch, c->tokens.global_batch, &c->grain);
     wh_grain_check(&c->grain, &c->arch, c->tokens.global_batch, c->tokens.sequence_length, x->faults);
 }

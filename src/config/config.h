@@ -158,9 +158,8 @@ struct wh_config {
     enum wh_recompute recompute;
     uint32_t recompute_full_layers; /* these first layers in full */
     struct wh_grain grain;          /* after the check: never 0 */
-    enum wh_dtype grain_wire;       /* WH_F32 or WH_BF16 */
     struct {
-        enum wh_reduce_mode reduce; /* FAST: sums of gradients over ranks may be made in any order */
+        enum wh_reduce_mode reduce; /* FAST: the contract is given up; after the check: grain.fast */
     } comm;
     uint32_t threads; /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;

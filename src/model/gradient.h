@@ -1,19 +1,23 @@
 /* Gradients of parameters under the contract: chains over the tokens of a group, joined by the canonical tree
  * (sched/gradsum.h). Where the buffers of a sum lie:
  *
- *   alone           buffer 0 is the tensor's place in net->grads (bf16 gradients of several calls: an fp32 buffer in
- *                   net->pending that wh_gradient_finish rounds); the others are in net->pending
- *   among ranks     contribution k of this rank's groups is fp32, in net->unit_sums[unit] + k * stride, from where it is
- *                   reduced over the ranks; wh_gradient_keep brings the result to net->grads. The others in net->pending
+ *   alone           buffer 0 is the tensor's place in net->grads; or, where gradients have another format than the nodes of
+ *                   sums (and several calls make them), one in net->pending that wh_gradient_finish converts
+ *   among ranks     contribution k of this rank's groups is in net->unit_sums[unit] + k * stride, from where it is
+ *                   reduced over the ranks; wh_gradient_keep brings the result to net->grads
+ *   both            the other buffers are in net->pending
  *
- * unit_sums are net->grads itself where that is whole and fp32; else a flat buffer of its own; else (wh_net_by_unit) slots
- * that the layers use in turn. */
+ * Nodes are fp32 or, with grain.wire bf16, rounded to it one by one: then a leaf that is spread over several pieces has an
+ * fp32 buffer until it is complete, the tensor's place in net->grads if it is fp32 (the first chunk's), else in net->pending.
+ *
+ * unit_sums are net->grads itself where that is whole and has the format of nodes; else a flat buffer of its own; else
+ * (wh_net_by_unit) slots that the layers use in turn. */
 #ifndef WH_MODEL_GRADIENT_H
 #define WH_MODEL_GRADIENT_H
 
 #include "model/net.h"
 
-/* fp32 elements of net->pending; fills net->pending_offset if it isn't NULL. */
+/* fp32 elements of net->pending; fills net->pending_offset [params + 1] if it isn't NULL. */
 size_t wh_gradient_pending_elems(const struct wh_net *net, size_t *pending_offset);
 
 /* dW [rows, cols] of tensor `first` and those joined to it, for the tokens of `piece`: dy [n, rows], x [n, cols], both in
@@ -34,7 +38,7 @@ void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param 
  * one unit if sums are made by unit. */
 void wh_gradient_keep(struct wh_net *net, size_t first, size_t end);
 
-/* Alone: rounds what is still in fp32 (bf16 gradients only). */
+/* Alone: brings to net->grads what was summed elsewhere, in its format. */
 void wh_gradient_finish(struct wh_net *net);
 
 /* Stores `n` fp32 values as gradient elements from `offset`; add: onto what is there (scratch holds n floats). */

@@ -5,7 +5,7 @@
 
 #include "arch/norm_blocks.h"
 #include "base/tree.h"
-#include "comm/comm.h"
+#include "comm/reduce.h"
 #include "model/gradient.h"
 #include "model/net.h"
 #include "model/rope.h"
@@ -233,28 +233,30 @@ static void place_weights(struct wh_net *net, struct wh_arena *a) {
 /* Sums by unit: one room for what lies behind the layers, one for a tied table, some that the layers take in turn. */
 static void place_sum_slots(struct wh_net *net, struct wh_arena *shared) {
     const uint32_t tail = net->shape.model->L + 1;
-    const size_t e = net->contributions * sizeof(float);
+    const size_t e = net->contributions * wh_dtype_bytes(wh_net_sum_dtype(&net->shape));
     net->unit_sums[tail] = take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, tail), e);
     net->unit_sums[0] = net->shape.model->tied ? take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, 0), e) : NULL;
-    share_rooms(net, shared, WH_ROW_GRADS_SUMS, e, WH_NET_SUM_SLOTS, (void **)net->unit_sums);
+    share_rooms(net, shared, WH_ROW_GRADS_SUMS, e, WH_NET_SUM_SLOTS, net->unit_sums);
 }
 
 static void place_gradients(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
     struct wh_arena *shared = data_arena(net, a);
-    const size_t e = wh_dtype_bytes(s->grad_dtype), line = s->params->buffer_elems;
-    const bool ranks = wh_net_ranks(s) > 1, by_unit = wh_net_by_unit(s), same = s->grad_dtype == WH_F32 && !by_unit;
-    const bool share = by_unit && s->data.zero_stage >= 2;
-    net->grads_first = share ? net->own.begin : 0;
-    net->grads = take(same ? shared : a, WH_ROW_GRADS, share ? net->own.end - net->own.begin : line, e);
-    net->sums_elems = by_unit ? 0 : line;
+    const enum wh_dtype t = wh_net_sum_dtype(s);
+    const size_t e = wh_dtype_bytes(s->grad_dtype), sum_bytes = wh_dtype_bytes(t), line = s->params->buffer_elems;
+    const bool ranks = wh_net_ranks(s) > 1, by_unit = wh_net_by_unit(s), same = s->grad_dtype == t && !by_unit;
+    const bool parts = wh_net_grads_in_parts(s);
+    const size_t stride = (line * sum_bytes + WH_ARENA_ALIGN - 1) / WH_ARENA_ALIGN * WH_ARENA_ALIGN / sum_bytes;
+    net->grads_first = parts ? net->own.begin : 0;
+    net->grads = take(same ? shared : a, WH_ROW_GRADS, parts ? net->own.end - net->own.begin : line, e);
+    net->sums_elems = by_unit ? 0 : stride;
     if (by_unit) place_sum_slots(net, shared);
     if (ranks && !by_unit) {
-        /* contribution 0, then the others; fp32 gradients are contribution 0 */
-        float *sums = same ? net->grads : take(shared, WH_ROW_GRADS_SUMS, line, sizeof(float));
-        take(shared, WH_ROW_GRADS_SUMS, (net->contributions - 1) * line, sizeof(float));
+        /* contribution 0, then the others; gradients of the same format are contribution 0 */
+        void *sums = same ? net->grads : take(shared, WH_ROW_GRADS_SUMS, line, sum_bytes);
+        take(shared, WH_ROW_GRADS_SUMS, (net->contributions - 1) * stride, sum_bytes);
         for (uint32_t u = 0; u < s->model->L + 2; u++)
-            net->unit_sums[u] = at_elem(sums, net->unit_border[u], sizeof(float));
+            net->unit_sums[u] = at_elem(sums, net->unit_border[u], sum_bytes);
     }
     net->pending = take(a, WH_ROW_GRADS_PENDING, wh_gradient_pending_elems(net, NULL), sizeof(float));
 }
@@ -363,8 +365,10 @@ static enum wh_status new_all_parts(struct wh_net *net) {
     return new_vocabulary_parts(net);
 }
 
-static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens,
+/* `leaf_calls`: of the GEMM, which rounds its result but no node inside. */
+static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens, bool leaf_calls,
                                struct wh_net_sums *out) {
+    const bool rounded = wh_net_sum_dtype(s) != WH_F32;
     const struct wh_sum_shape shape = {.sequences = s->global_batch,
                                        .positions = s->T,
                                        .groups = s->grain.data,
@@ -372,7 +376,9 @@ static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, ui
                                        .group_count = s->grain.data / wh_net_ranks(s),
                                        .chunks = chunks,
                                        .piece_tokens = piece_tokens,
-                                       .span_tokens = s->micro_batch * s->T};
+                                       .span_tokens = s->micro_batch * s->T,
+                                       .rounded = rounded,
+                                       .leaf_calls = rounded && leaf_calls};
     WH_TRY(wh_sum_plan_new(&shape, &out->plan));
     out->parts = calloc(out->plan.part_count, sizeof *out->parts);
     if (!out->parts) return WH_FAIL(WH_NOMEM, "no memory for a plan of %u parts", out->plan.part_count);
@@ -421,7 +427,7 @@ static enum wh_status new_tables(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
     const struct wh_model *m = s->model;
     net->param = calloc((size_t)(m->L + 1) * WH_P_COUNT, sizeof *net->param);
-    net->pending_offset = calloc(s->params->count, sizeof *net->pending_offset);
+    net->pending_offset = calloc(s->params->count + 1, sizeof *net->pending_offset);
     net->unit_border = calloc(m->L + 3, sizeof *net->unit_border);
     net->unit_weights = calloc(m->L + 2, sizeof *net->unit_weights);
     net->unit_sums = calloc(m->L + 2, sizeof *net->unit_sums);
@@ -439,9 +445,9 @@ static enum wh_status new_tables(struct wh_net *net) {
     net->loss_block = wh_net_loss_block(s);
     WH_TRY(new_all_parts(net));
     if (!s->train) return WH_OK;
-    WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, &net->sum_matrix));
-    WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, &net->sum_head));
-    WH_TRY(new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, &net->sum_vector));
+    WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, true, &net->sum_matrix));
+    WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, true, &net->sum_head));
+    WH_TRY(new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, false, &net->sum_vector));
     return new_joins(net);
 }
 
@@ -469,9 +475,10 @@ static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *n
     if (net->shape.act_slots == 0) net->shape.act_slots = 1;
     if (net->shape.grad_slots == 0) net->shape.grad_slots = 1;
     net->vec = wh_vec_select(shape->kernels);
+    net->reduce = wh_reduce_select(shape->kernels);
     net->attention = wh_attention_select(shape->kernels);
     net->pool.kernel = wh_gemm_select(shape->kernels);
-    if (!net->vec || !net->attention || !net->pool.kernel)
+    if (!net->vec || !net->reduce || !net->attention || !net->pool.kernel)
         return WH_FAIL(WH_CONFIG, "kernels '%s' can't run on this processor", shape->kernels ? shape->kernels : "auto");
     net->attention_scale = (float)(1.0 / sqrt((double)shape->model->D));
     WH_TRY(new_tables(net));

@@ -34,6 +34,7 @@
 
 struct wh_comm;
 struct wh_comm_job;
+struct wh_reduce;
 
 enum wh_keep { WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS }; /* recompute: none, selective, full */
 
@@ -69,7 +70,7 @@ struct wh_net_shape {
     struct wh_grain grain;
     uint32_t T, micro_batch, global_batch; /* positions, sequences, sequences */
     enum wh_dtype dtype;                   /* of weights and activations: fp32 or bf16 */
-    enum wh_dtype grad_dtype;              /* of net.grads: fp32, or bf16 rounded once from the fp32 sum */
+    enum wh_dtype grad_dtype;              /* of net.grads: fp32, or bf16 rounded once from the sum */
     enum wh_keep keep;
     uint32_t full_layers;       /* the first layers, kept as WH_KEEP_INPUTS whatever `keep` says of the others */
     bool train;                 /* false: forward only, no gradients and optimizer states */
@@ -153,6 +154,7 @@ struct wh_net {
     struct wh_net_chunk whole; /* the only chunk, if the shape gives none */
     struct wh_net_hooks hooks;
     const struct wh_vec *vec;
+    const struct wh_reduce *reduce; /* joins gradient sums */
     const struct wh_attention_kernels *attention;
     struct wh_gemm_pool pool;
     float attention_scale; /* 1/sqrt(D) */
@@ -172,10 +174,10 @@ struct wh_net {
     struct wh_range own;    /* what this rank updates; alone: the whole line */
     size_t weights_first, grads_first, master_first;
     float *pending;            /* see gradient.h */
-    size_t *pending_offset;    /* [params] */
+    size_t *pending_offset;    /* [params + 1] */
     size_t *unit_border;       /* [L + 3]: units of sched/zero.h */
     void **unit_weights;       /* [L + 2]: where a unit's weights are read */
-    float **unit_sums;         /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
+    void **unit_sums;          /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
     size_t sums_elems;         /* whole sums: from one contribution to the next; 0: by unit */
     struct wh_sum_joins joins; /* of the ranks' contributions to sums over the batch */
     uint32_t contributions;    /* the most that a rank has */
@@ -312,11 +314,17 @@ static inline uint32_t wh_net_sequences(const struct wh_net_shape *s) { return s
 static inline uint32_t wh_net_first_sequence(const struct wh_net_shape *s) {
     return wh_net_sequences(s) * s->data.rank;
 }
-/* Gradients leave the room they were summed in unit by unit, during the backward pass: where they are kept in parts, or
- * rounded, and no later micro-batch adds to them. */
+/* Format of the nodes of gradient sums, hence of what ranks contribute. */
+static inline enum wh_dtype wh_net_sum_dtype(const struct wh_net_shape *s) { return s->grain.wire; }
+/* Gradients leave the room they were summed in unit by unit, during the backward pass: where they are kept in parts, or in
+ * another format, and no later micro-batch adds to them. */
 static inline bool wh_net_by_unit(const struct wh_net_shape *s) {
     return wh_net_ranks(s) > 1 && wh_net_sequences(s) == s->micro_batch &&
-           (s->data.zero_stage >= 2 || s->grad_dtype != WH_F32);
+           (s->data.zero_stage >= 2 || s->grad_dtype != wh_net_sum_dtype(s));
+}
+/* net.grads are those of the own range. */
+static inline bool wh_net_grads_in_parts(const struct wh_net_shape *s) {
+    return wh_net_by_unit(s) && s->data.zero_stage >= 2;
 }
 /* Tokens whose logits exist at once. */
 uint32_t wh_net_loss_block(const struct wh_net_shape *s);

@@ -82,8 +82,8 @@ static enum wh_status done(void *context, uint32_t unit) {
 
 /* ---- making the plans ---- */
 
-static char *elem_at(const struct wh_replica *r, void *buffer, size_t elem) {
-    return (char *)buffer + elem * wh_dtype_bytes(r->net->shape.dtype);
+static char *elem_at(enum wh_dtype dtype, void *buffer, size_t elem) {
+    return (char *)buffer + elem * wh_dtype_bytes(dtype);
 }
 
 static enum wh_status make_unit(struct wh_replica *r, uint32_t unit) {
@@ -95,9 +95,9 @@ static enum wh_status make_unit(struct wh_replica *r, uint32_t unit) {
     call.out = net->unit_weights[unit];
     /* stage 3: from the shard, which may lie wholly outside the unit; else in place */
     if (r->plan->zero.shape.stage == 3)
-        call.in = elem_at(r, net->weights, most(first, net->own.begin) - net->own.begin);
+        call.in = elem_at(call.dtype, net->weights, most(first, net->own.begin) - net->own.begin);
     else
-        call.in = elem_at(r, call.out, border[wh_comm_rank(r->comm)]);
+        call.in = elem_at(call.dtype, call.out, border[wh_comm_rank(r->comm)]);
     if (border[wh_comm_rank(r->comm)] == border[wh_comm_rank(r->comm) + 1] && r->plan->zero.shape.stage == 3)
         call.in = net->weights;
     return wh_comm_plan_make(r->comm, &call, &r->unit[unit]);
@@ -111,10 +111,10 @@ static enum wh_status make_bucket(struct wh_replica *r, uint32_t i) {
     struct wh_comm_call call = wh_traffic_bucket(r->plan, i, border, &sum);
     uint32_t unit = 0;
     while (b->first >= net->unit_border[unit + 1]) unit++;
-    float *at = net->unit_sums[unit] + (b->first - net->unit_border[unit]);
+    void *at = elem_at(call.dtype, net->unit_sums[unit], b->first - net->unit_border[unit]);
     sum.stride = wh_net_sums_stride(net, unit);
     call.in = at;
-    call.out = call.op == WH_REDUCE_SCATTER ? at + border[wh_comm_rank(r->comm)] : at;
+    call.out = call.op == WH_REDUCE_SCATTER ? elem_at(call.dtype, at, border[wh_comm_rank(r->comm)]) : at;
     return wh_comm_plan_make(r->comm, &call, &r->bucket[i]);
 }
 

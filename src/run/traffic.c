@@ -25,7 +25,7 @@ static uint32_t eval_reads(const struct wh_stage *s, uint32_t *out) {
 
 static enum wh_status new_plan(struct wh_traffic *t, uint64_t bucket_bytes) {
     const struct wh_net_shape *s = &t->stage->shape;
-    const uint64_t elems = bucket_bytes / sizeof(float);
+    const uint64_t elems = bucket_bytes / wh_dtype_bytes(wh_net_sum_dtype(s));
     const struct wh_param *table = wh_params_find(s->params, WH_P_EMBED_TOKEN, -1);
     const uint32_t train = step_reads(t->stage, NULL), eval = eval_reads(t->stage, NULL);
     uint32_t *reads = calloc((size_t)train + eval + 1, sizeof *reads);
@@ -90,10 +90,12 @@ static void clip(const struct wh_traffic *t, size_t first, size_t end, size_t *b
 struct wh_comm_call wh_traffic_bucket(const struct wh_traffic *t, uint32_t bucket, size_t *border,
                                       struct wh_comm_sum *sum) {
     const struct wh_zero_bucket *b = &t->zero.bucket[bucket];
+    const struct wh_grain *g = &t->stage->shape.grain;
     struct wh_comm_call call = {.op = WH_ALL_REDUCE,
                                 .count = b->end - b->first,
-                                .dtype = WH_F32,
-                                .redop = WH_SUM,
+                                .dtype = g->wire,
+                                .redop = g->wire == WH_F32 || g->fast ? WH_SUM : WH_SUM_ROUNDED,
+                                .order = g->fast ? WH_ORDER_ANY : WH_ORDER_CONTRACT,
                                 .row = wh_traffic_row_name(t, WH_TRAFFIC_GRADS)};
     if (t->joins.count > t->joins.ranks) {
         *sum = (struct wh_comm_sum){.inputs = t->joins.inputs, .merges = t->joins.merges};

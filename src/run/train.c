@@ -352,6 +352,17 @@ static void describe_stages(struct run *r) {
     wh_text_fini(&text);
 }
 
+/* The contract is given up: what holds instead, and how buckets of gradients are summed. */
+static void describe_fast(struct run *r) {
+    const struct wh_replica *replica = &r->session.engine.replica;
+    struct wh_text how = {0};
+    if (!r->config->grain.fast) return;
+    if (replica->net && replica->plan->zero.bucket_count) wh_comm_plan_describe(replica->bucket[0], &how);
+    say(r, "comm.reduce fast: one gradient sum a replica, joined in any order: not the numbers of other layouts%s%s",
+        how.data ? "; first bucket: " : "", how.data ? how.data : "");
+    wh_text_fini(&how);
+}
+
 static void describe(struct run *r) {
     const struct wh_config *c = r->config;
     const struct wh_net *net = &r->session.net;
@@ -366,9 +377,11 @@ static void describe(struct run *r) {
     describe_stages(r);
     if (!r->team && c->optimizer.zero_stage > 0)
         say(r, "optimizer.zero_stage %u has nothing to share out: there is one rank", c->optimizer.zero_stage);
-    say(r, "grain: tensor %u, data %u, sequence %u; memory %.1f MiB%s; %llu sequences of text, %llu steps per epoch",
-        c->grain.tensor, c->grain.data, c->grain.sequence, (double)rank_bytes(r) / 0x1p20, each,
-        (unsigned long long)r->session.sampler.sequences, (unsigned long long)r->session.sampler.steps_per_epoch);
+    say(r, "grain: tensor %u, data %u, sequence %u%s; memory %.1f MiB%s; %llu sequences of text, %llu steps per epoch",
+        c->grain.tensor, c->grain.data, c->grain.sequence, c->grain.wire == WH_BF16 ? ", wire bfloat16" : "",
+        (double)rank_bytes(r) / 0x1p20, each, (unsigned long long)r->session.sampler.sequences,
+        (unsigned long long)r->session.sampler.steps_per_epoch);
+    describe_fast(r);
     if (r->session.sampler.left_over)
         say(r, "%llu sequences at the end of each epoch's order are left over",
             (unsigned long long)r->session.sampler.left_over);

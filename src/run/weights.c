@@ -74,6 +74,8 @@ enum wh_status wh_weights_save(const struct wh_session *s, const char *run, stru
     return status;
 }
 
+static const char *word_of(enum wh_dtype t) { return t == WH_BF16 ? "bfloat16" : "float32"; }
+
 static enum wh_status check_same_numbers(const struct wh_config *c, const struct wh_ckpt_info *info,
                                          const char *folder) {
     struct wh_faults faults = {0};
@@ -81,12 +83,22 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
     if (info->state.seed != c->general.seed)
         wh_faults_add(&faults, folder, 0, "was made with general.seed %llu, the configuration says %llu",
                       (unsigned long long)info->state.seed, (unsigned long long)c->general.seed);
-    if (g->tensor != c->grain.tensor || g->data != c->grain.data || g->sequence != c->grain.sequence)
+    const bool replicas = g->fast && c->grain.fast; /* their number, which may change: the run is not the contract's */
+    if (g->fast != c->grain.fast)
+        wh_faults_add(&faults, folder, 0, "was made with comm.reduce %s, the configuration says %s: set the former",
+                      g->fast ? "fast" : "contract", c->grain.fast ? "fast" : "contract");
+    else if (g->tensor != c->grain.tensor || (g->data != c->grain.data && !replicas) ||
+             g->sequence != c->grain.sequence)
         wh_faults_add(
             &faults, folder, 0,
             "was made with grain.tensor %u, grain.data %u, grain.sequence %u; the configuration has %u, %u, %u: "
             "set the former to go on with the same sums",
             g->tensor, g->data, g->sequence, c->grain.tensor, c->grain.data, c->grain.sequence);
+    if (g->wire != c->grain.wire)
+        wh_faults_add(
+            &faults, folder, 0,
+            "was made with grain.wire %s, the configuration says %s: set the former to go on with the same sums",
+            word_of(g->wire), word_of(c->grain.wire));
     if (info->compute != c->model.dtype)
         wh_faults_add(&faults, folder, 0, "was trained in %s, the configuration says %s", wh_dtype_name(info->compute),
                       wh_dtype_name(c->model.dtype));

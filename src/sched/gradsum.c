@@ -13,6 +13,7 @@ struct builder {
     uint32_t depth, roots; /* the lowest `roots` are contributions: their siblings lie out of the range */
     uint32_t *open;        /* [chunks]: buffer of an unfinished leaf, or UINT32_MAX */
     bool *used;            /* [buffer_capacity] */
+    bool *kept;            /* [buffer_capacity]: was used at the end of a piece */
     uint32_t buffer_capacity;
     bool no_memory;
 };
@@ -83,21 +84,18 @@ static uint32_t merges_after(uint32_t leaf, uint32_t count, uint32_t leaves) {
 
 /* Pushes the call's result and merges finished siblings; `merges` of them, or those in the range: the stack goes on
  * downwards with what lies left of the range, and a merge with that is none of ours, nor are those behind it. The first
- * merge is folded into the call when it starts afresh. */
+ * merge is folded into the call when it starts afresh, unless the result must be rounded before. */
 static void push_and_merge(struct builder *b, struct wh_sum_call *c, uint32_t merges) {
     const uint32_t siblings = b->depth - b->roots;
     const bool contributes = merges > siblings;
     if (contributes) merges = siblings;
-    if (!c->accumulate) {
-        if (merges > 0) {
-            c->add_left = true;
-            c->buffer = b->stack[b->depth - 1];
-            merges--;
-        } else {
-            c->buffer = take_buffer(b);
-            b->stack[b->depth++] = c->buffer;
-        }
+    c->ends = true;
+    if (!c->accumulate && merges > 0 && !b->shape->rounded) {
+        c->add_left = true;
+        c->buffer = b->stack[b->depth - 1];
+        merges--;
     } else {
+        if (!c->accumulate || b->shape->rounded) c->buffer = take_buffer(b);
         b->stack[b->depth++] = c->buffer;
     }
     for (; merges > 0 && c->merges < WH_SUM_MERGES_MAX; merges--) {
@@ -131,8 +129,13 @@ static void call_open(struct builder *b, const struct piece *p, uint32_t leaf, b
     c->leaves = 1;
     if (b->plan.leaves_max == 0) b->plan.leaves_max = 1;
     c->accumulate = *open != UINT32_MAX;
-    if (!c->accumulate && !finishes) *open = take_buffer(b);
-    if (*open != UINT32_MAX) c->buffer = *open;
+    if (b->shape->rounded) {
+        *open = c->open = leaf % b->shape->chunks;
+        b->plan.opens = b->shape->chunks;
+    } else {
+        if (!c->accumulate && !finishes) *open = take_buffer(b);
+        if (*open != UINT32_MAX) c->buffer = *open;
+    }
     if (!finishes) return;
     push_and_merge(b, c, merges_after(leaf, 1, b->plan.leaves));
     *open = UINT32_MAX;
@@ -156,6 +159,7 @@ static uint32_t subtree_at(uint32_t leaf, uint32_t end, uint32_t leaves) {
  * buffers as it has contributions. A plan of all groups is one call or calls of powers of two (smaller leaves_max). */
 static uint32_t one_call_at(const struct builder *b, uint32_t leaf, uint32_t end) {
     const bool all_groups = b->group_count == b->shape->groups;
+    if (b->shape->leaf_calls) return 1;
     return all_groups && leaf > 0 ? aligned_at(leaf, end) : subtree_at(leaf, end, b->plan.leaves);
 }
 
@@ -183,6 +187,7 @@ static void add_piece(struct builder *b, const struct piece *p) {
         at = p->end / each * each;
     }
     b->plan.pieces[b->plan.piece_count++] = (struct wh_sum_piece){first_call, b->plan.call_count - first_call};
+    for (uint32_t i = 0; i < b->buffer_capacity; i++) b->kept[i] |= b->used[i];
 }
 
 static void add_pieces(struct builder *b) {
@@ -201,6 +206,8 @@ static void swap(uint32_t *at, uint32_t x, uint32_t y) {
 }
 
 static void swap_buffers(struct builder *b, uint32_t x, uint32_t y) {
+    const bool kept = b->kept[x];
+    b->kept[x] = b->kept[y], b->kept[y] = kept;
     for (uint32_t i = 0; i < b->depth; i++) swap(&b->stack[i], x, y);
     for (uint32_t i = 0; i < b->plan.call_count; i++) {
         struct wh_sum_call *c = &b->plan.calls[i];
@@ -217,6 +224,8 @@ static void number_roots(struct builder *b) {
     for (uint32_t j = 0; j < b->depth; j++)
         if (b->stack[j] != j) swap_buffers(b, b->stack[j], j);
     b->plan.roots = b->depth;
+    for (uint32_t i = 0; i < b->plan.buffers; i++)
+        if (b->kept[i]) b->plan.kept = i + 1;
 }
 
 enum wh_status wh_sum_plan_new(const struct wh_sum_shape *shape, struct wh_sum_plan *out) {
@@ -230,16 +239,18 @@ enum wh_status wh_sum_plan_new(const struct wh_sum_shape *shape, struct wh_sum_p
     b.buffer_capacity = WH_SUM_ROOTS_MAX + 1 + shape->chunks;
     b.open = malloc(shape->chunks * sizeof *b.open);
     b.used = calloc(b.buffer_capacity, sizeof *b.used);
-    if (!b.open || !b.used) b.no_memory = true;
+    b.kept = calloc(b.buffer_capacity, sizeof *b.kept);
+    if (!b.open || !b.used || !b.kept) b.no_memory = true;
     for (uint32_t q = 0; q < shape->chunks && b.open; q++) b.open[q] = UINT32_MAX;
     if (!b.no_memory) add_pieces(&b);
+    if (!b.no_memory) number_roots(&b);
     free(b.open);
     free(b.used);
+    free(b.kept);
     if (b.no_memory) {
         wh_sum_plan_free(&b.plan);
         return WH_FAIL(WH_NOMEM, "no memory to plan sums over %u leaves", b.plan.leaves);
     }
-    number_roots(&b);
     *out = b.plan;
     return WH_OK;
 }

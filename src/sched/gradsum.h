@@ -21,6 +21,10 @@
  *     b0 = (0 1)        b0 = 3                               contributions: (0 1), 2 | 3, (4 5)
  *     b1 = 2            b1 = (4 5)                           merges after each:  0,  0 | 2, 1
  *
+ * Rounded plans (shape.rounded). Every node of the tree, each leaf when its chain is complete and each join, is rounded to a
+ * narrower format in which the numbered buffers hold it (grain.wire). A leaf that its piece doesn't hold whole is kept in
+ * full precision until then, in one of plan.opens further buffers, one for each chunk. No call adds to a left sibling.
+ *
  * Pure; allocates at start-up only. */
 #ifndef WH_SCHED_GRADSUM_H
 #define WH_SCHED_GRADSUM_H
@@ -42,8 +46,11 @@ enum { WH_SUM_MERGES_MAX = 16 };
 struct wh_sum_call {
     uint32_t first_part, part_count; /* in the plan's parts */
     uint32_t leaves;
-    uint32_t buffer; /* where the result goes */
+    uint32_t buffer; /* where the result goes; rounded plans: if `ends` */
+    uint32_t
+        open; /* rounded plans: the open buffer of a leaf that began earlier (`accumulate`) or goes on later (not `ends`) */
     bool accumulate; /* the (single) leaf's chain goes on from the buffer */
+    bool ends;       /* the result is complete; not: it is a leaf that goes on in a later piece */
     bool add_left;   /* the buffer holds the left sibling: buffer = buffer + result */
     uint32_t merges; /* afterwards, `merges` times: buffer[merge[i].left] += buffer[merge[i].right] */
     struct {
@@ -61,6 +68,8 @@ struct wh_sum_plan {
     struct wh_sum_part *parts;
     uint32_t piece_count, call_count, part_count;
     uint32_t buffers;    /* how many are needed; ranges of one batch may need different numbers */
+    uint32_t kept;       /* those from here on hold nothing between pieces */
+    uint32_t opens;      /* open buffers of a rounded plan: 0 or the chunks */
     uint32_t roots;      /* contributions; the j-th ends in buffer j */
     uint32_t leaves;     /* groups * chunks, of the whole batch */
     uint32_t leaves_max; /* most leaves in one call */
@@ -73,7 +82,12 @@ struct wh_sum_shape {
     uint32_t span_tokens;  /* ... never reaches over a multiple of this (the micro-batch); 0: no such bound */
     /* The plan's own range of groups; group_count 0: all. Tokens of pieces and spans count from its first token. */
     uint32_t first_group, group_count;
+    bool rounded;
+    bool leaf_calls; /* a call covers one leaf, of which it joins nothing: who carries it out can't round in between */
 };
+
+/* In a call of a rounded plan: is the leaf in its open buffer? */
+static inline bool wh_sum_call_open(const struct wh_sum_call *c) { return c->accumulate || !c->ends; }
 
 /* Errors: NOMEM (also for more than 2^16 leaves in separate pieces).
  * With chunks > 1, pieces must consist of whole sequences. */

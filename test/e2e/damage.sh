@@ -82,9 +82,10 @@ says "there are steps 10, 20"
 # Other numbers than those of the checkpoint are refused, with the values (20 steps are done; 30 are asked for).
 set -- --set tokens.train_steps=30 --resume
 cp -r "$tmp/good" "$tmp/before"
-ends 3 train good "$@" --seed 7 --set model.dtype=bfloat16 --set grain.data=4
+ends 3 train good "$@" --seed 7 --set model.dtype=bfloat16 --set grain.data=4 --set grain.wire=bfloat16
 says "made with general.seed 42, the configuration says 7"
 says "grain.data 8, grain.sequence 1; the configuration has 2, 4, 1"
+says "was made with grain.wire float32, the configuration says bfloat16"
 says "was trained in F32, the configuration says BF16"
 ends 3 train good "$@" --set tokens.global_batch_size=16
 says "has seen 160 sequences in 20 steps; tokens.global_batch_size is 16"

@@ -59,7 +59,7 @@ static struct wh_ckpt_slab whole(float *data) { return wh_ckpt_whole(data, &para
 static struct wh_ckpt_view view(uint64_t step) {
     return (struct wh_ckpt_view){.model = &model,
                                  .params = &params,
-                                 .grain = {1, 4, 1},
+                                 .grain = {1, 4, 1, WH_BF16},
                                  .compute = WH_BF16,
                                  .state = {step, 12 * step, 3000 * step, 12 * step + 1, step - 1, UINT64_MAX - 5},
                                  .weights = whole(weights),
@@ -120,7 +120,8 @@ static void round_trip(void **state) {
     expect(wh_ckpt_find(run, 40, &folder, NULL), WH_OK, "");
     expect(wh_ckpt_read(folder, &info), WH_OK, "");
     assert_memory_equal(&info.model, &model, sizeof model);
-    assert_true(info.grain.tensor == 1 && info.grain.data == 4 && info.grain.sequence == 1 && info.compute == WH_BF16);
+    assert_true(info.grain.tensor == 1 && info.grain.data == 4 && info.grain.sequence == 1 &&
+                info.grain.wire == WH_BF16 && info.compute == WH_BF16);
     struct wh_ckpt_view v = view(40);
     assert_memory_equal(&info.state, &v.state, sizeof v.state);
     assert_true(info.moments);

@@ -61,13 +61,12 @@ static void set_border(enum shape shape, size_t count, uint32_t n, size_t *borde
     memcpy(border, at, (n + 1) * sizeof *at);
 }
 
+static const char *const redop_name[WH_REDOP_COUNT] = {"sum", "max", "min", "rounded sum"};
+
 static void describe(const struct one_case *o, uint32_t rank, uint32_t ranks, char *text, size_t bytes) {
     snprintf(text, bytes, "%s %s %s of %zu, root %u, in %s out %s%s, shift %zu%s%s, rank %u of %u",
-             wh_comm_op_name(o->call.op), wh_dtype_name(o->call.dtype),
-             o->call.redop == WH_SUM   ? "sum"
-             : o->call.redop == WH_MAX ? "max"
-                                       : "min",
-             o->call.count, o->call.root, o->in == ARENA ? "arena" : "private", o->out == ARENA ? "arena" : "private",
+             wh_comm_op_name(o->call.op), wh_dtype_name(o->call.dtype), redop_name[o->call.redop], o->call.count,
+             o->call.root, o->in == ARENA ? "arena" : "private", o->out == ARENA ? "arena" : "private",
              o->in_place ? " in place" : "", o->shift_elems, shape_name[o->shape], o->slices_apart ? ", apart" : "",
              rank, ranks);
 }

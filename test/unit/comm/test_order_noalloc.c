@@ -220,7 +220,8 @@ static enum wh_status first_counts(struct wh_comm_job *job, uint32_t rank, const
     return WH_OK;
 }
 
-/* What lists don't know stays with comm's own path: borders, several contributions, an order that is given. */
+/* What lists don't know stays with comm's own path: borders, several contributions, an order that is given, rounded joins.
+ */
 static enum wh_status not_for_lists(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
     static const uint8_t one[] = {1, 1}, two[] = {2, 1}, pair[] = {0, 1}, triple[] = {0, 1, 1};
     static const size_t border[] = {0, 100, ELEMS / 2};
@@ -228,7 +229,12 @@ static enum wh_status not_for_lists(struct wh_comm_job *job, uint32_t rank, cons
         struct wh_comm_sum sum;
         enum wh_comm_order order;
         bool borders, listed;
+        enum wh_dtype dtype;
+        enum wh_redop redop;
     } kinds[] = {{{one, pair, ELEMS / 2}, WH_ORDER_ANY, false, true},
+                 {{one, pair, ELEMS / 2}, WH_ORDER_ANY, false, true, WH_BF16, WH_SUM},
+                 {{one, pair, ELEMS / 2}, WH_ORDER_ANY, false, false, WH_BF16, WH_SUM_ROUNDED},
+                 {{one, pair, ELEMS / 2}, WH_ORDER_ANY, false, true, WH_F32, WH_SUM_ROUNDED},
                  {{one, pair, ELEMS / 2}, WH_ORDER_CONTRACT, false, false},
                  {{two, triple, ELEMS / 2}, WH_ORDER_ANY, false, false},
                  {{one, pair, ELEMS / 2}, WH_ORDER_ANY, true, false}};
@@ -243,7 +249,8 @@ static enum wh_status not_for_lists(struct wh_comm_job *job, uint32_t rank, cons
                                        .in = in,
                                        .out = out,
                                        .count = ELEMS / 2,
-                                       .dtype = WH_F32,
+                                       .dtype = kinds[k].dtype,
+                                       .redop = kinds[k].redop,
                                        .order = kinds[k].order,
                                        .border = kinds[k].borders ? border : NULL,
                                        .sum = &kinds[k].sum};

@@ -65,21 +65,22 @@ static struct order order_by_chance(uint64_t seed, uint32_t ranks, uint32_t most
     return o;
 }
 
-static union test_value contribution(const struct order *o, enum wh_dtype type, uint64_t seed, uint32_t c, uint64_t i) {
-    union test_value v = test_tree(type, WH_SUM, seed, i, o->first[c], o->leaves[c]);
+static union test_value contribution(const struct order *o, enum wh_dtype type, enum wh_redop op, uint64_t seed,
+                                     uint32_t c, uint64_t i) {
+    union test_value v = test_tree(type, op, seed, i, o->first[c], o->leaves[c]);
     if (type == WH_BF16) v.u16 = wh_f32_to_bf16(v.f32);
     return v;
 }
 
-static union test_value sum_of(const struct order *o, enum wh_dtype type, uint64_t seed, uint64_t i) {
+static union test_value sum_of(const struct order *o, enum wh_dtype type, enum wh_redop op, uint64_t seed, uint64_t i) {
     union test_value stack[INPUTS];
     uint32_t depth = 0;
     for (uint32_t c = 0; c < o->count; c++) {
-        union test_value v = contribution(o, type, seed, c, i);
+        union test_value v = contribution(o, type, op, seed, c, i);
         if (type == WH_BF16) v.f32 = wh_bf16_to_f32(v.u16);
         stack[depth++] = v;
         for (uint32_t m = o->merges[c]; m > 0; m--, depth--)
-            stack[depth - 2] = test_combine(type, WH_SUM, stack[depth - 2], stack[depth - 1]);
+            stack[depth - 2] = test_combine(type, op, stack[depth - 2], stack[depth - 1]);
     }
     if (type == WH_BF16) stack[0].u16 = wh_f32_to_bf16(stack[0].f32);
     return stack[0];
@@ -111,7 +112,7 @@ static void place(struct one_case *o, char *in, char *out, uint32_t rank, uint32
     if (o->in_place) c->out = in + GUARD + (c->op == WH_REDUCE_SCATTER ? test_slice(c, ranks, rank).first * elem : 0);
     for (uint32_t k = 0; k < inputs; k++)
         for (uint64_t i = 0; i < c->count; i++) {
-            union test_value v = contribution(o->order, c->dtype, o->seed, first_of(o->order, rank) + k, i);
+            union test_value v = contribution(o->order, c->dtype, c->redop, o->seed, first_of(o->order, rank) + k, i);
             memcpy(in + GUARD + (k * o->sum.stride + i) * elem, &v, elem);
         }
 }
@@ -125,7 +126,7 @@ static enum wh_status check_rest(const struct one_case *o, const char *in, const
         union test_value v;
         memset(&v, 0xab, sizeof v);
         if (i % stride < c->count)
-            v = contribution(o->order, c->dtype, o->seed, first_of(o->order, rank) + (uint32_t)(i / stride),
+            v = contribution(o->order, c->dtype, c->redop, o->seed, first_of(o->order, rank) + (uint32_t)(i / stride),
                              i % stride);
         bool output = o->in_place && i >= r.first && i < r.first + r.count;
         RANK_CHECK(output || memcmp(in + GUARD + i * elem, &v, elem) == 0, "%s: in changed at %zu", text, (size_t)i);
@@ -142,9 +143,9 @@ static enum wh_status run_case(struct wh_comm *comm, struct one_case *o, char *i
     uint32_t rank = wh_comm_rank(comm), ranks = wh_comm_size(comm);
     struct wh_comm_call *c = &o->call;
     char text[160];
-    snprintf(text, sizeof text, "%s %s of %zu, %u contributions, %s%s%s, rank %u of %u", wh_comm_op_name(c->op),
-             wh_dtype_name(c->dtype), c->count, o->order->count, where, o->in_place ? ", in place" : "",
-             c->border ? ", borders" : "", rank, ranks);
+    snprintf(text, sizeof text, "%s %s%s of %zu, %u contributions, %s%s%s, rank %u of %u", wh_comm_op_name(c->op),
+             wh_dtype_name(c->dtype), c->redop == WH_SUM ? "" : " rounded", c->count, o->order->count, where,
+             o->in_place ? ", in place" : "", c->border ? ", borders" : "", rank, ranks);
     o->sum.inputs = o->order->inputs, o->sum.merges = o->order->merges;
     c->sum = &o->sum;
     place(o, in, out, rank, ranks);
@@ -152,7 +153,7 @@ static enum wh_status run_case(struct wh_comm *comm, struct one_case *o, char *i
     size_t elem = wh_dtype_bytes(c->dtype);
     struct wh_coll_range r = test_out_range(c, rank, ranks);
     for (uint64_t i = 0; i < r.count; i++) {
-        union test_value v = sum_of(o->order, c->dtype, o->seed, r.first + i);
+        union test_value v = sum_of(o->order, c->dtype, c->redop, o->seed, r.first + i);
         RANK_CHECK(memcmp((char *)c->out + i * elem, &v, elem) == 0, "%s: element %zu", text, (size_t)i);
     }
     return check_rest(o, in, out, rank, r, text);
@@ -190,6 +191,7 @@ static enum wh_status run_order(struct wh_comm *comm, const struct buffers *b, c
         int where = which >> 1 & 1;
         o.call.op = ops[which >> 2 & 3], o.call.count = counts[which >> 4];
         o.call.dtype = types[h % 5], o.call.root = h / 8 % ranks;
+        o.call.redop = h >> 32 & 1 ? WH_SUM_ROUNDED : WH_SUM;
         o.sum.stride = o.call.count + h / 64 % 3;
         if (o.call.count > 100 && h / 1024 % share) continue;
         if ((which >> 2 & 3) == 2) { /* the other reduce-scatter: all on one rank, or in three parts */
@@ -206,12 +208,17 @@ static enum wh_status run_order(struct wh_comm *comm, const struct buffers *b, c
 
 /* ---- leaves of a tree, shared out ---- */
 
-/* The sum is the canonical tree over the leaves, whatever the number of ranks. */
+/* The sum is the canonical tree over the leaves, whatever the number of ranks; that of bf16 too, if every join is rounded. */
 static enum wh_status check_canonical(const struct order *o, uint32_t groups, uint64_t seed) {
+    uint32_t differ = 0;
     for (uint64_t i = 0; i < 200; i++) {
-        union test_value a = sum_of(o, WH_F32, seed, i), b = test_reduced(WH_F32, WH_SUM, seed, i, groups);
+        union test_value a = sum_of(o, WH_F32, WH_SUM, seed, i), b = test_reduced(WH_F32, WH_SUM, seed, i, groups);
         RANK_CHECK(memcmp(&a, &b, 4) == 0, "%u leaves on %u ranks: element %zu", groups, o->ranks, (size_t)i);
+        a = sum_of(o, WH_BF16, WH_SUM_ROUNDED, seed, i), b = test_reduced(WH_BF16, WH_SUM_ROUNDED, seed, i, groups);
+        RANK_CHECK(a.u16 == b.u16, "%u rounded leaves on %u ranks: element %zu", groups, o->ranks, (size_t)i);
+        differ += a.u16 != test_reduced(WH_BF16, WH_SUM, seed, i, groups).u16;
     }
+    RANK_CHECK(groups <= 2 || differ > 2, "%u leaves: only %u of 200 sums are rounded more than once", groups, differ);
     return WH_OK;
 }
 
@@ -257,7 +264,7 @@ static enum wh_status check_that_order_matters(const struct order *o, uint64_t s
         other.first[c] = c, other.leaves[c] = 1, other.merges[c] = (uint8_t)wh_tree_merges(c, o->count);
     if (memcmp(other.merges, o->merges, o->count) == 0) return WH_OK;
     for (uint64_t i = 0; i < 500; i++) {
-        union test_value a = sum_of(o, WH_F32, seed, i), b = sum_of(&other, WH_F32, seed, i);
+        union test_value a = sum_of(o, WH_F32, WH_SUM, seed, i), b = sum_of(&other, WH_F32, WH_SUM, seed, i);
         differ += memcmp(&a, &b, 4) != 0;
     }
     RANK_CHECK(differ > 20, "only %u of 500 sums of %u see the order", differ, o->count);
@@ -316,7 +323,7 @@ static enum wh_status kept(struct wh_comm_job *job, uint32_t rank, const struct 
         WH_TRY(wh_comm_start(plan));
         WH_TRY(wh_comm_wait(plan));
         for (size_t e = border[rank]; e < border[rank + 1]; e++) {
-            union test_value v = sum_of(&o, WH_F32, 5, e);
+            union test_value v = sum_of(&o, WH_F32, WH_SUM, 5, e);
             RANK_CHECK(memcmp(b.out[0] + GUARD + (e - border[rank]) * 4, &v, 4) == 0, "element %zu", e);
         }
         WH_TRY(wh_comm_run(comm, &(struct wh_comm_call){.op = WH_BARRIER}));

@@ -229,10 +229,12 @@ static void ranks(void **state) {
                   "--set: parallelism.dp 65: the ranks of a run share one machine, 64 at most; nearest legal: 26");
     expect_faults(small, "grain.data=100|parallelism.dp=8",
                   "grain.data 100 does not divide the global batch 8; nearest legal: 4");
-    expect_faults(small, "optimizer.zero_stage=4|optimizer.bucket_bytes=4095|grain.wire=bfloat16",
+    expect_faults(small, "comm.reduce=fast|parallelism.dp=2|grain.data=4",
+                  "--set: grain.data 4: with comm.reduce fast it is the number of replicas, 2; leave it out");
+    expect_faults(small, "optimizer.zero_stage=4|optimizer.bucket_bytes=4095|grain.wire=float16",
                   "--set optimizer.zero_stage=4: optimizer.zero_stage: '4' is too large; the most is 3\n"
                   "--set optimizer.bucket_bytes=4095: optimizer.bucket_bytes: '4095' is too small; the least is 4096\n"
-                  "--set: grain.wire bfloat16 is not built yet; nearest legal: float32");
+                  "--set grain.wire=float16: grain.wire: 'float16' is none of float32|bfloat16");
 }
 
 /* Case B21: all factors shown; one left out is worked out. */

@@ -1,4 +1,4 @@
-/* Runs plans symbolically: a buffer holds the text of the sum in it, so equal text means equal bits. */
+/* Runs plans symbolically: a buffer holds the text of the sum in it, so equal text means equal bits. [x] is x, rounded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "base/tree.h"
 #include "sched/gradsum.h"
 
-enum { BUFFERS = 64 };
+enum { BUFFERS = 64, CHUNKS_MAX = 8 };
 
 /* The definition: a leaf is its tokens in order; a node is (left+right), split at the largest power of two below. */
 static void expect_leaf(struct wh_text *t, const struct wh_sum_shape *s, uint32_t leaf) {
@@ -21,52 +21,71 @@ static void expect_leaf(struct wh_text *t, const struct wh_sum_shape *s, uint32_
 }
 
 static void expect_tree(struct wh_text *t, const struct wh_sum_shape *s, uint32_t begin, uint32_t count) {
+    uint32_t left = 1;
+    if (s->rounded) wh_text_add(t, "[");
     if (count == 1) {
         expect_leaf(t, s, begin);
-        return;
+    } else {
+        while (left * 2 < count) left *= 2;
+        wh_text_add(t, "(");
+        expect_tree(t, s, begin, left);
+        wh_text_add(t, "+");
+        expect_tree(t, s, begin + left, count - left);
+        wh_text_add(t, ")");
     }
-    uint32_t left = 1;
-    while (left * 2 < count) left *= 2;
-    wh_text_add(t, "(");
-    expect_tree(t, s, begin, left);
-    wh_text_add(t, "+");
-    expect_tree(t, s, begin + left, count - left);
-    wh_text_add(t, ")");
+    if (s->rounded) wh_text_add(t, "]");
 }
 
-static void join(struct wh_text *left, const struct wh_text *right) {
-    struct wh_text sum = {0};
-    wh_text_add(&sum, "(%s+%s)", left->data, right->data);
-    wh_text_fini(left);
-    *left = sum;
+static void replace(struct wh_text *t, const char *format, const char *a, const char *b) {
+    struct wh_text new = {0};
+    wh_text_add(&new, format, a, b);
+    wh_text_fini(t);
+    *t = new;
 }
 
-static void run_call(const struct wh_sum_plan *p, const struct wh_sum_call *c, uint64_t piece_begin,
-                     struct wh_text *buffers) {
+static void join(const struct wh_sum_shape *s, struct wh_text *left, const struct wh_text *right) {
+    replace(left, s->rounded ? "[(%s+%s)]" : "(%s+%s)", left->data, right->data);
+}
+
+enum { OPENS = BUFFERS }; /* the first of the open buffers; each holds an unrounded chain */
+
+/* Where the call's own result goes. */
+static uint32_t place_of(const struct wh_sum_shape *s, const struct wh_sum_plan *p, const struct wh_sum_call *c) {
+    if (s->rounded && wh_sum_call_open(c)) {
+        assert_true(c->leaves == 1 && c->open < p->opens);
+        return OPENS + c->open;
+    }
+    assert_true(c->buffer < p->buffers);
+    return c->buffer;
+}
+
+static void run_call(const struct wh_sum_shape *s, const struct wh_sum_plan *p, const struct wh_sum_call *c,
+                     uint64_t piece_begin, struct wh_text *buffers) {
     struct wh_text stack[WH_TREE_DEPTH_MAX] = {{0}};
-    uint32_t depth = 0, leaf = 0;
-    if (c->accumulate) wh_text_add(&stack[0], "%s", buffers[c->buffer].data);
+    uint32_t depth = 0, leaf = 0, place = place_of(s, p, c);
+    if (c->accumulate) wh_text_add(&stack[0], "%s", buffers[place].data);
     for (uint32_t i = c->first_part; i < c->first_part + c->part_count; i++) {
         const struct wh_sum_part *q = &p->parts[i];
         for (uint32_t t = q->begin; t < q->begin + q->length; t++)
             wh_text_add(&stack[depth], "%llu ", (unsigned long long)(piece_begin + t));
         if (!q->ends_leaf) continue;
+        if (s->rounded && !wh_sum_call_open(c)) replace(&stack[depth], "[%s]%s", stack[depth].data, "");
         depth++;
         for (unsigned m = wh_tree_merges(leaf, c->leaves); m > 0; m--, depth--) {
-            join(&stack[depth - 2], &stack[depth - 1]);
+            join(s, &stack[depth - 2], &stack[depth - 1]);
             wh_text_clear(&stack[depth - 1]);
         }
         leaf++;
     }
     assert_int_equal(depth, 1);
     assert_int_equal(leaf, c->leaves);
-    if (c->add_left) {
-        join(&buffers[c->buffer], &stack[0]);
-    } else {
-        wh_text_clear(&buffers[c->buffer]);
-        wh_text_add(&buffers[c->buffer], "%s", stack[0].data);
-    }
-    for (uint32_t m = 0; m < c->merges; m++) join(&buffers[c->merge[m].left], &buffers[c->merge[m].right]);
+    assert_false(c->add_left && s->rounded);
+    if (c->add_left)
+        join(s, &buffers[place], &stack[0]);
+    else
+        replace(&buffers[place], "%s%s", stack[0].data, "");
+    if (c->ends && place >= OPENS) replace(&buffers[c->buffer], "[%s]%s", buffers[place].data, "");
+    for (uint32_t m = 0; m < c->merges; m++) join(s, &buffers[c->merge[m].left], &buffers[c->merge[m].right]);
     for (int i = 0; i < WH_TREE_DEPTH_MAX; i++) wh_text_fini(&stack[i]);
 }
 
@@ -76,18 +95,21 @@ static void run_plan(const struct wh_sum_shape *s, const struct wh_sum_plan *p, 
     const uint64_t tokens = (s->group_count ? s->group_count : s->groups) * each;
     uint64_t begin = 0, span = s->span_tokens ? s->span_tokens : tokens;
     uint32_t leaves_max = 0, calls = 0;
-    assert_in_range(p->buffers, p->roots, BUFFERS);
+    assert_in_range(p->buffers, p->kept, BUFFERS);
+    assert_in_range(p->kept, p->roots, p->buffers);
+    assert_in_range(p->opens, 0, s->rounded ? s->chunks : 0);
     for (uint32_t i = 0; i < p->piece_count; i++) {
         assert_int_equal(p->pieces[i].first_call, calls);
         calls += p->pieces[i].call_count;
         for (uint32_t k = p->pieces[i].first_call; k < calls; k++) {
             const struct wh_sum_call *c = &p->calls[k];
-            assert_true(c->buffer < p->buffers);
+            assert_true(!s->leaf_calls || c->leaves == 1);
             for (uint32_t m = 0; m < c->merges; m++)
                 assert_true(c->merge[m].left < p->buffers && c->merge[m].right < p->buffers);
             if (c->leaves > leaves_max) leaves_max = c->leaves;
-            run_call(p, c, first + begin, buffers);
+            run_call(s, p, c, first + begin, buffers);
         }
+        for (uint32_t k = p->kept; k < p->buffers; k++) replace(&buffers[k], "%s%s", "lost", "");
         uint64_t end = begin + s->piece_tokens, bound = (begin / span + 1) * span;
         if (end > bound) end = bound;
         begin = end < tokens ? end : tokens;
@@ -96,6 +118,9 @@ static void run_plan(const struct wh_sum_shape *s, const struct wh_sum_plan *p, 
     assert_int_equal(p->call_count, calls);
     assert_int_equal(p->leaves_max, leaves_max);
     if (p->piece_count > 1) return;
+    assert_int_equal(p->kept, p->roots);
+    assert_int_equal(p->opens, 0);
+    if (s->rounded) return;
     assert_int_equal(p->call_count, p->roots);
     assert_int_equal(p->buffers, p->roots);
 }
@@ -111,7 +136,7 @@ static uint32_t expect_roots(uint32_t begin, uint32_t count, uint32_t range_begi
 }
 
 /* All ranks' plans, joined, are the sum; returns the most buffers that one of them needs. `s` without a range. */
-static uint32_t check(struct wh_sum_shape s, uint32_t ranks) {
+static uint32_t check_one(struct wh_sum_shape s, uint32_t ranks) {
     const uint32_t leaves = s.groups * s.chunks, each = leaves / ranks;
     struct wh_text stack[WH_TREE_DEPTH_MAX + 1] = {{0}}, expected = {0};
     uint32_t depth = 0, input = 0, buffers_max = 0;
@@ -120,7 +145,7 @@ static uint32_t check(struct wh_sum_shape s, uint32_t ranks) {
     assert_int_equal(joins.ranks, ranks);
     s.group_count = ranks == 1 ? 0 : s.groups / ranks;
     for (uint32_t r = 0; r < ranks; r++) {
-        struct wh_text buffers[BUFFERS] = {{0}};
+        struct wh_text buffers[BUFFERS + CHUNKS_MAX] = {{0}};
         struct wh_sum_plan p;
         s.first_group = r * s.group_count;
         assert_int_equal(wh_sum_plan_new(&s, &p), WH_OK);
@@ -134,13 +159,13 @@ static uint32_t check(struct wh_sum_shape s, uint32_t ranks) {
             wh_text_add(&stack[depth++], "%s", buffers[j].data);
             for (unsigned m = joins.merges[input]; m > 0; m--, depth--) {
                 assert_true(depth >= 2);
-                join(&stack[depth - 2], &stack[depth - 1]);
+                join(&s, &stack[depth - 2], &stack[depth - 1]);
                 wh_text_clear(&stack[depth - 1]);
             }
         }
         if (p.buffers > buffers_max) buffers_max = p.buffers;
         wh_sum_plan_free(&p);
-        for (int i = 0; i < BUFFERS; i++) wh_text_fini(&buffers[i]);
+        for (int i = 0; i < BUFFERS + CHUNKS_MAX; i++) wh_text_fini(&buffers[i]);
     }
     assert_int_equal(input, joins.count);
     assert_int_equal(depth, 1);
@@ -149,6 +174,16 @@ static uint32_t check(struct wh_sum_shape s, uint32_t ranks) {
     for (int i = 0; i <= WH_TREE_DEPTH_MAX; i++) wh_text_fini(&stack[i]);
     wh_text_fini(&expected);
     return buffers_max;
+}
+
+/* Plain, and rounded with calls of many leaves and of one. */
+static uint32_t check(struct wh_sum_shape s, uint32_t ranks) {
+    const uint32_t buffers = check_one(s, ranks);
+    s.rounded = true;
+    check_one(s, ranks);
+    s.leaf_calls = true;
+    check_one(s, ranks);
+    return buffers;
 }
 
 static struct wh_sum_shape shape_of(uint32_t sequences, uint32_t positions, uint32_t groups, uint32_t chunks,
@@ -290,6 +325,36 @@ static void buffers_of_ranks_are_few(void **state) {
     assert_int_equal(check(shape_of(24, 4, 24, 1, 4, 0), 4), 3);
 }
 
+static struct wh_sum_plan rounded_plan(struct wh_sum_shape s, bool leaf_calls) {
+    struct wh_sum_plan p;
+    s.rounded = true, s.leaf_calls = leaf_calls;
+    assert_int_equal(wh_sum_plan_new(&s, &p), WH_OK);
+    return p;
+}
+
+/* What rounding costs: in one piece buffers that hold nothing afterwards, as deep as the tree; an open buffer for each chunk
+ * where a group is spread over pieces; else one more than without. */
+static void rounding_costs_little(void **state) {
+    (void)state;
+    const struct {
+        struct wh_sum_shape shape;
+        bool leaf_calls;
+        uint32_t buffers, kept, opens;
+    } list[] = {
+        {shape_of(8, 4, 8, 1, 32, 0), true, 4, 1, 0}, {shape_of(8, 4, 8, 1, 32, 0), false, 1, 1, 0},
+        {shape_of(8, 4, 8, 1, 8, 0), true, 4, 2, 0},  {shape_of(8, 4, 8, 1, 4, 0), true, 4, 3, 0},
+        {shape_of(8, 4, 2, 1, 4, 0), true, 2, 1, 1},  {shape_of(8, 4, 2, 4, 4, 0), true, 4, 1, 4},
+        {shape_of(8, 4, 2, 1, 4, 0), false, 2, 1, 1}, {shape_of(8, 4, 1, 1, 4, 0), true, 1, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct wh_sum_plan p = rounded_plan(list[i].shape, list[i].leaf_calls);
+        assert_int_equal(p.buffers, list[i].buffers);
+        assert_int_equal(p.kept, list[i].kept);
+        assert_int_equal(p.opens, list[i].opens);
+        wh_sum_plan_free(&p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cut_gives_the_canonical_sum),
@@ -299,6 +364,7 @@ int main(void) {
         cmocka_unit_test(the_whole_range_is_the_default),
         cmocka_unit_test(buffers_are_few),
         cmocka_unit_test(buffers_of_ranks_are_few),
+        cmocka_unit_test(rounding_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
