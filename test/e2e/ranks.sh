@@ -1,45 +1,11 @@
 #!/bin/sh
 # Training with several ranks: what ends it, and going on after that (case B70, B72, B73). The numbers are those of one rank.
 . test/e2e/lib/train.sh
+. test/e2e/lib/processes.sh
 two="--set parallelism.dp=2" three="--set parallelism.dp=3 --set grain.data=6"
 set -- --set tokens.global_batch_size=24 --set tokens.micro_batch_size=2 --set tokens.train_steps=60 \
     --set checkpoints.checkpoint_interval=10 --set checkpoints.keep_last=2
 
-# NAME OPTION...: in the background; $launcher is its pid, $ranks those of its ranks in order
-launch() {
-    start "$@"
-    launcher=$pid ranks=
-    for _ in $(seq 1000); do
-        ranks=$(tr ' ' '\n' 2>/dev/null <"/proc/$launcher/task/$launcher/children" | sort -n | sed '/^$/d')
-        [ "$(echo "$ranks" | wc -w)" -eq $count ] && break || sleep 0.01
-    done
-}
-rank() { echo "$ranks" | sed -n "$(($1 + 1))p"; } # RANK: its pid
-ended() {                                        # NAME CODE WHAT: 30 s at most; nothing is left of it
-    (sleep 30 && kill -9 $launcher) 2>/dev/null &
-    watch=$!
-    wait $launcher
-    got=$?
-    kill $watch 2>/dev/null
-    wait $watch 2>/dev/null
-    cp "$tmp/$1.said" "$tmp/said"
-    [ $got -eq "$2" ]
-    report $? "$3: ends with $2 (got $got)"
-    [ $got -eq "$2" ] || tail -n 5 "$tmp/said"
-    for _ in $(seq 500); do # reaped by the launcher; if that was killed, by init in its own time
-        left=
-        for p in $ranks; do [ ! -e "/proc/$p" ] || left="$left $p"; done
-        [ -n "$left" ] && [ $got -eq 137 ] && sleep 0.01 || break
-    done
-    [ -z "$left" ]
-    report $? "$3: no process is left"
-    [ -z "$(find "$tmp" -name '*.part')" ]
-    report $? "$3: nothing is half written"
-}
-one_message() { # WHAT
-    [ "$(grep -c '^wanhe train: ' "$tmp/said")" -eq 1 ]
-    report $? "$1: one message"
-}
 goes_on() { # NAME PLAIN OPTION...: to the end that PLAIN had
     name=$1 plain=$2
     shift 2
@@ -60,7 +26,8 @@ shm_before=$(ls /dev/shm | grep -vc '^tmp\.')
     ends 0 train three $three "$@" --set threads=2
     says "3 ranks of 2 threads"
     same six three "three ranks of two threads"
-    [ "$( (ls "$tmp/one"; echo ranks) | sort)" = "$(ls "$tmp/two" | sort)" ] && [ "$(ls "$tmp/two/ranks")" = "$(printf '0.log\n1.log')" ]
+    [ "$( (ls "$tmp/one"; echo ranks; echo communication.json) | sort)" = "$(ls "$tmp/two" | sort)" ] &&
+        [ "$(ls "$tmp/two/ranks")" = "$(printf '0.log\n1\n1.log')" ]
     report $? "the same files in the run folder, and ranks/"
     [ "$(wc -l <"$tmp/two/metrics.jsonl")" -eq 60 ] && [ ! -s "$tmp/two/ranks/2.log" ]
     report $? "one rank writes the metrics"

@@ -1,4 +1,4 @@
-# Included by zero.sh and full_zero.sh: data-parallel runs against one rank, and their books.
+# Included by the scripts on data parallelism (zero) and pipelines: runs of several ranks against one, and their books.
 . test/e2e/lib/bits.sh
 python=${PYTHON:-/usr/bin/python3}
 
@@ -33,5 +33,17 @@ on_ranks() {
         --set tokens.micro_batch_size="$micro" --set checks.replicas=1 "$@"
     "$python" "$tmp/books.py" "$tmp/other" "$dp" >"$tmp/differ" 2>&1
     report $? "$label, dp $dp, ZeRO $zero: the books of all ranks, predicted = measured"
+    head -n 3 "$tmp/differ"
+}
+
+# The same in a pipeline: PP ENGINE MICRO DP ZERO [OPTION...]; ENGINE "own": an option names the schedule.
+in_pipeline() {
+    pp=$1 engine=$2 micro=$3 dp=$4 zero=$5
+    shift 5
+    [ "$engine" = own ] || set -- --set parallelism.pp_engine="$engine" "$@"
+    again "pp $pp $engine, dp $dp, ZeRO $zero, micro-batch $micro $*" --set parallelism.pp="$pp" \
+        --set parallelism.dp="$dp" --set optimizer.zero_stage="$zero" --set tokens.micro_batch_size="$micro" "$@"
+    "$python" "$tmp/books.py" "$tmp/other" $((pp * dp)) >"$tmp/differ" 2>&1
+    report $? "$label, pp $pp $engine, dp $dp, ZeRO $zero: the books of all ranks, predicted = measured"
     head -n 3 "$tmp/differ"
 }
