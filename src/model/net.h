@@ -266,8 +266,9 @@ void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx);
 /* A new step or evaluation: units are read from the first on. */
 static inline void wh_net_restart(struct wh_net *net) { net->read = 0; }
 
-/* The units that a pass over a chunk reads, in order (at most L + 3 are written; NULL: only counts); returns how many. */
-enum wh_net_pass { WH_NET_FORWARD, WH_NET_BACKWARD, WH_NET_EVALUATE };
+/* The units that a pass over a chunk reads, in order (at most L + 3 are written; NULL: only counts); returns how many. The weight
+ * part of a backward reads those of layers that it computes again. */
+enum wh_net_pass { WH_NET_FORWARD, WH_NET_BACKWARD, WH_NET_BACKWARD_WEIGHT, WH_NET_EVALUATE };
 uint32_t wh_net_chunk_reads(const struct wh_net_shape *s, const struct wh_net_chunk *c, enum wh_net_pass pass,
                             uint32_t *units);
 

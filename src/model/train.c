@@ -53,15 +53,17 @@ static void add_read(uint32_t *units, uint32_t *count, uint32_t unit) {
 uint32_t wh_net_chunk_reads(const struct wh_net_shape *s, const struct wh_net_chunk *c, enum wh_net_pass pass,
                             uint32_t *units) {
     uint32_t n = 0;
-    if (pass != WH_NET_BACKWARD) {
+    if (pass == WH_NET_FORWARD || pass == WH_NET_EVALUATE) {
         if (c->embed) add_read(units, &n, 0);
         for (uint32_t l = c->first; l < c->end; l++) add_read(units, &n, l + 1);
     }
-    if (pass != WH_NET_FORWARD && c->head) {
+    if ((pass == WH_NET_BACKWARD || pass == WH_NET_EVALUATE) && c->head) {
         if (s->model->tied) add_read(units, &n, 0);
         add_read(units, &n, s->model->L + 1);
     }
     for (uint32_t l = c->end; pass == WH_NET_BACKWARD && l-- > c->first;) add_read(units, &n, l + 1);
+    for (uint32_t l = c->end; pass == WH_NET_BACKWARD_WEIGHT && l-- > c->first;)
+        if (wh_net_keep(s, l) != WH_KEEP_ALL) add_read(units, &n, l + 1); /* computed again */
     return n;
 }
 
@@ -162,6 +164,7 @@ enum wh_status wh_net_chunk_backward_weight(struct wh_net *net, uint32_t c, cons
     const struct wh_pass pass = pass_of(net, micro);
     const bool last = is_last(net, micro);
     for (uint32_t l = chunk->end; l-- > chunk->first;) {
+        if (wh_net_keep(&net->shape, l) != WH_KEEP_ALL) WH_TRY(need(net, true));
         WH_TRY(room(net, l + 1));
         restore(net, chunk, &pass, slot, l);
         wh_layer_backward_weight(net, micro->index, (int)l, net->slot[slot].x[l - chunk->first],

@@ -4,14 +4,20 @@
 
 #include "arch/norm_blocks.h"
 
+static enum wh_net_pass pass_of(enum wh_sched_op op) {
+    return op == WH_SCHED_FORWARD           ? WH_NET_FORWARD
+           : op == WH_SCHED_BACKWARD_WEIGHT ? WH_NET_BACKWARD_WEIGHT
+                                            : WH_NET_BACKWARD;
+}
+
 /* Units in the order in which the program, or an evaluation, reads them; `out` NULL: only counts. */
 static uint32_t step_reads(const struct wh_stage *s, uint32_t *out) {
     uint32_t count = 0;
     for (size_t i = 0; i < s->program->count; i++) {
         const struct wh_sched_instr *in = &s->program->instrs[i];
-        if (!wh_sched_computes((enum wh_sched_op)in->op) || in->op == WH_SCHED_BACKWARD_WEIGHT) continue;
-        const enum wh_net_pass pass = in->op == WH_SCHED_FORWARD ? WH_NET_FORWARD : WH_NET_BACKWARD;
-        count += wh_net_chunk_reads(&s->shape, &s->chunks[in->chunk], pass, out ? out + count : NULL);
+        if (!wh_sched_computes((enum wh_sched_op)in->op)) continue;
+        count += wh_net_chunk_reads(&s->shape, &s->chunks[in->chunk], pass_of((enum wh_sched_op)in->op),
+                                    out ? out + count : NULL);
     }
     return count;
 }

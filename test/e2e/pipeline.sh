@@ -18,7 +18,7 @@ plain "gpt2 bf16, tied, dropout" $some
 in_pipeline 2 zb-h1 4 2 1 $some --set recompute=selective
 in_pipeline 4 1f1b 20 1 0 $some --set parallelism.pp_layers=[3,1,1,3] --set recompute=full
 in_pipeline 3 interleaved 5 1 0 $some --set parallelism.pp_layers=[1,2,1,1,2,1]
-in_pipeline 2 zb-v 10 2 3 $some
+in_pipeline 2 zb-v 10 2 3 $some --set recompute=selective # the weight part, too, needs weights
 
 # A schedule of one's own: rank 0 splits two backwards, rank 1 one.
 cat >"$tmp/own" <<'END'

@@ -112,6 +112,9 @@ static const struct layout short_list[] = {
     {1, 0, 24, false, {TP(2), PP(2), ENGINE("zb-h1"), "recompute=selective"}},
     {3, 3, 4, true, {TP(2)}},
     {12, 3, 2, false, {NULL}},
+    {2, 3, 4, false, {PP(2), ENGINE("zb-h1"), "recompute=full", "optimizer.prefetch=0"}},
+    {2, 3, 12, false, {PP(2), ENGINE("zb-v"), "recompute=selective"}},
+    {1, 0, 8, true, {PP(3), "parallelism.pp_layers=[1,2,1]"}},
 };
 
 static void open_config(const struct model *model, const struct layout *layout, struct wh_config *c) {
