@@ -17,9 +17,8 @@ struct writer {
     uint32_t world;
     uint64_t first, last; /* steps that were recorded */
     struct wh_text text;
-    struct window *window;         /* [steps][world], at the first rank of the pipeline */
-    struct wh_sched_cost cost;     /* nanoseconds, means of what was measured */
-    struct wh_sched_timing timing; /* with these */
+    struct window *window;      /* [steps][world], at the first rank of the pipeline */
+    uint64_t *predicted_end_ns; /* [world] of the step before */
 };
 
 /* ---- looking at events ---- */
@@ -74,22 +73,23 @@ static void measure_windows(struct writer *w) {
 
 /* ---- the prediction ---- */
 
-static void measure_costs(struct writer *w) {
+/* Means over all ranks, nanoseconds. */
+static struct wh_sched_cost measure_costs(const struct writer *w, uint64_t step) {
     double sum[WH_SCHED_OP_COUNT] = {0};
     uint64_t count[WH_SCHED_OP_COUNT] = {0};
     for (uint32_t r = 0; r < w->world; r++)
         for (size_t i = 0; i < w->part[r].count; i++) {
             const struct wh_trace_event *e = &w->part[r].event[i];
-            if (!computes(w, r, e)) continue;
+            if (e->step != step || !computes(w, r, e)) continue;
             const uint16_t op = instr_of(w, r, e)->op;
             sum[op] += (double)(e->end_ns - e->begin_ns), count[op]++;
         }
     for (int op = 0; op < WH_SCHED_OP_COUNT; op++)
         if (count[op]) sum[op] /= (double)count[op];
-    w->cost = (struct wh_sched_cost){.forward = sum[WH_SCHED_FORWARD],
-                                     .backward = sum[WH_SCHED_BACKWARD],
-                                     .input = sum[WH_SCHED_BACKWARD_INPUT],
-                                     .weight = sum[WH_SCHED_BACKWARD_WEIGHT]};
+    return (struct wh_sched_cost){.forward = sum[WH_SCHED_FORWARD],
+                                  .backward = sum[WH_SCHED_BACKWARD],
+                                  .input = sum[WH_SCHED_BACKWARD_INPUT],
+                                  .weight = sum[WH_SCHED_BACKWARD_WEIGHT]};
 }
 
 static void measure_shares(const struct writer *w, struct wh_trace_shares *out) {
@@ -102,7 +102,6 @@ static void measure_shares(const struct writer *w, struct wh_trace_shares *out) 
         windows++;
     }
     if (windows) out->idle /= windows;
-    out->predicted_idle = w->timing.idle;
     out->steps = steps;
     for (uint32_t r = 0; r < w->world; r++) out->dropped += w->part[r].dropped;
 }
@@ -231,36 +230,61 @@ static void add_idle(struct writer *w, uint32_t rank) {
     }
 }
 
-/* From the step's beginning of the whole pipeline on. */
-static void add_predicted(struct writer *w, uint32_t rank, uint64_t step) {
+/* From the step's beginning of the whole pipeline on, or from where the prediction of the step before ends. */
+static void add_predicted(struct writer *w, uint32_t rank, uint64_t step, const struct wh_sched_cost *cost,
+                          const struct wh_sched_timing *t) {
     const uint32_t pp = wh_mesh_place(&w->stage->mesh, rank).pp;
     const struct wh_sched_program *p = &w->stage->plan.rank[pp];
-    const struct window *window = window_of(w, rank, step);
+    const uint64_t measured_ns = window_of(w, rank, step)->begin_ns, before_ns = w->predicted_end_ns[rank];
+    const uint64_t begin_ns = measured_ns > before_ns ? measured_ns : before_ns;
     struct wh_text label = {0};
     for (size_t k = 0; k < p->count; k++) {
         if (!wh_sched_computes((enum wh_sched_op)p->instrs[k].op)) continue;
-        const double start = w->timing.rank[pp].start[k];
-        const double took = wh_sched_duration(&w->cost, (enum wh_sched_op)p->instrs[k].op);
+        const double start = t->rank[pp].start[k];
+        const double end = start + wh_sched_duration(cost, (enum wh_sched_op)p->instrs[k].op);
         wh_text_clear(&label);
         wh_sched_label(&w->stage->plan.shape, &p->instrs[k], &label);
-        block(w, label.data, w->world + rank, WH_TRACK_COMPUTE, window->begin_ns + (uint64_t)start,
-              window->begin_ns + (uint64_t)(start + took));
+        w->predicted_end_ns[rank] = begin_ns + (uint64_t)end;
+        block(w, label.data, w->world + rank, WH_TRACK_COMPUTE, begin_ns + (uint64_t)start, w->predicted_end_ns[rank]);
         add_instr_args(w, rank, &p->instrs[k], step);
         wh_text_add(&w->text, "}}");
     }
     wh_text_fini(&label);
 }
 
-static void add_all(struct writer *w) {
-    wh_text_add(&w->text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+static enum wh_status predict(struct writer *w, struct wh_trace_shares *out) {
+    for (uint64_t step = w->first; step <= w->last; step++) {
+        const struct wh_sched_cost cost = measure_costs(w, step);
+        struct wh_sched_timing t;
+        WH_TRY(wh_sched_time(&w->stage->plan, &cost, WH_SCHED_DEPTH, &t));
+        for (uint32_t r = 0; r < w->world; r++) add_predicted(w, r, step, &cost, &t);
+        out->predicted_idle += t.idle / (double)out->steps;
+        wh_sched_timing_free(&t);
+    }
+    return WH_OK;
+}
+
+static void add_measured(struct writer *w) {
     for (uint32_t r = 0; r < w->world; r++) name_process(w, r, false), name_process(w, r, true);
     for (uint32_t r = 0; r < w->world; r++) {
         for (size_t k = 0; k < w->part[r].count; k++) add_event(w, r, &w->part[r].event[k]);
         add_idle(w, r);
         add_kept(w, r);
-        for (uint64_t step = w->first; step <= w->last; step++) add_predicted(w, r, step);
     }
+}
+
+static enum wh_status write_all(struct writer *w, const char *path, struct wh_trace_shares *out) {
+    const size_t windows = (w->last - w->first + 1) * w->world;
+    w->window = calloc(windows, sizeof *w->window);
+    w->predicted_end_ns = calloc(w->world, sizeof *w->predicted_end_ns);
+    if (!w->window || !w->predicted_end_ns) return WH_FAIL(WH_NOMEM, "no memory for the steps of %u ranks", w->world);
+    measure_windows(w);
+    measure_shares(w, out);
+    wh_text_add(&w->text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+    add_measured(w);
+    WH_TRY(predict(w, out));
     wh_text_add(&w->text, "\n]}\n");
+    return wh_file_write_all(path, w->text.data, w->text.bytes);
 }
 
 enum wh_status wh_trace_write_file(const struct wh_stage *stage, struct wh_trace_part *part, const char *path,
@@ -269,18 +293,9 @@ enum wh_status wh_trace_write_file(const struct wh_stage *stage, struct wh_trace
     if (part[0].count == 0) return WH_OK;
     for (uint32_t r = 0; r < w.world; r++) qsort(part[r].event, part[r].count, sizeof *part[r].event, by_time);
     find_steps(&w);
-    w.window = calloc((w.last - w.first + 1) * w.world, sizeof *w.window);
-    if (!w.window) return WH_FAIL(WH_NOMEM, "no memory for the steps of %u ranks", w.world);
-    measure_windows(&w);
-    measure_costs(&w);
-    enum wh_status status = wh_sched_time(&stage->plan, &w.cost, WH_SCHED_DEPTH, &w.timing);
-    if (status == WH_OK) {
-        measure_shares(&w, out);
-        add_all(&w);
-        status = wh_file_write_all(path, w.text.data, w.text.bytes);
-    }
-    wh_sched_timing_free(&w.timing);
+    enum wh_status status = write_all(&w, path, out);
     wh_text_fini(&w.text);
     free(w.window);
+    free(w.predicted_end_ns);
     return status;
 }
