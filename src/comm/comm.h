@@ -40,6 +40,7 @@
 #include "base/text.h"
 
 enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 40, WH_COMM_ROWS_MAX = 48 };
+enum { WH_COMM_MESSAGES = 64 }; /* from one rank of a group to another that can be under way without their sender */
 enum { WH_COMM_INPUTS_MAX = 16, WH_COMM_STACK_MAX = 16 }; /* of struct wh_comm_sum */
 
 struct wh_comm_job;

@@ -69,7 +69,7 @@ static enum wh_status sleep_a_bit(struct waiter *w, bool *ready) {
     atomic_thread_fence(memory_order_seq_cst); /* with the publisher's: see the top */
     uint32_t bell = atomic_load_explicit(&l->bell, memory_order_acquire);
     enum wh_status status = move_and_look(w, ready);
-    if (status == WH_OK && !*ready) wh_futex_wait(&l->bell, bell, sleep_ns);
+    if (status == WH_OK && !*ready && !job->more) wh_futex_wait(&l->bell, bell, sleep_ns);
     atomic_fetch_sub(&job->control->sleepers, 1);
     atomic_store_explicit(&l->sleeping, 0, memory_order_relaxed);
     if (status == WH_OK && !*ready) status = look_around(w, wh_clock_ns());
@@ -92,7 +92,7 @@ enum wh_status wh_comm_wait_until(struct wh_comm_plan *plan, bool (*ready)(const
     struct waiter w = {.plan = plan, .ready = ready};
     for (bool done = false;;) {
         WH_TRY(move_and_look(&w, &done));
-        if (!done) WH_TRY(pause_a_bit(&w, &done));
+        if (!done && !plan->comm->job->more) WH_TRY(pause_a_bit(&w, &done));
         if (done) return WH_OK;
     }
 }
