@@ -95,7 +95,7 @@ struct wh_comm_job {
     size_t ring_bytes, pipe_bytes, arena_offset, arena_bytes, arena_used_bytes;
     struct wh_comm *comms; /* open groups of this rank */
     uint32_t opened;       /* bit for each id */
-    bool more;             /* the last look at messages left some that could be moved on */
+    bool moved;            /* a message, at the last look at them: another look may be worth it */
     struct wh_comm_row row[WH_COMM_ROWS_MAX];
     uint32_t rows;
 };
@@ -181,7 +181,7 @@ void wh_staged_start(struct wh_comm_plan *plan);
 /* Takes finished pieces out and starts the next; forgets the plan when all are done. */
 void wh_staged_move(struct wh_comm *comm);
 void wh_message_start(struct wh_comm_plan *plan);
-/* Moves the messages of all groups by at most so much as doesn't keep the caller for long; sets job->more. */
+/* Moves the messages of all groups by at most so much as doesn't keep the caller for long; sets job->moved. */
 void wh_messages_move(struct wh_comm_job *job);
 /* Drops what a dead group had queued. */
 void wh_messages_drop(struct wh_comm *comm);

@@ -95,7 +95,7 @@ static void send_to(struct wh_comm *comm, uint32_t to) {
     struct wh_queue *q = &comm->send[to], *placed = &comm->placed[to];
     struct wh_ring *r = ring_between(comm, comm->rank, to);
     uint64_t taken = atomic_load_explicit(&r->taken, memory_order_acquire);
-    while (placed->first && placed->first->post < taken) finish(take_first(placed));
+    for (; placed->first && placed->first->post < taken; comm->job->moved = true) finish(take_first(placed));
     bool news = false;
     for (struct wh_comm_plan *p; (p = q->first) != NULL;) {
         bool first = !p->posted, stays = first && is_placed(p, r);
@@ -109,6 +109,7 @@ static void send_to(struct wh_comm *comm, uint32_t to) {
         if (stays) append(placed, p);
         if (!stays) finish(p);
     }
+    comm->job->moved |= news;
     if (news) wake(comm, to);
 }
 
@@ -175,10 +176,10 @@ static void receive_from(struct wh_comm *comm, uint32_t from) {
         size_t before = p->moved_bytes;
         bool all = stays ? fetch(p, post, &budget) : drain(p, r);
         news |= !stays && p->moved_bytes > before;
-        comm->job->more |= stays && !all;
+        comm->job->moved |= p->moved_bytes > before;
         if (!all || is_void(comm)) break;
         atomic_store(&r->taken, ++taken);
-        news = true;
+        news = comm->job->moved = true;
         finish(take_first(q));
     }
     if (news) wake(comm, from);
@@ -199,7 +200,7 @@ void wh_message_start(struct wh_comm_plan *p) {
 }
 
 void wh_messages_move(struct wh_comm_job *job) {
-    job->more = false;
+    job->moved = false;
     for (struct wh_comm *c = job->comms; c; c = c->next)
         for (uint32_t m = 0; m < c->size && c->queued > 0; m++) {
             if (c->send[m].first || c->placed[m].first) send_to(c, m);
