@@ -105,7 +105,7 @@ static struct wh_comm_call call_of(const struct wh_bench_coll *b, const struct s
                              .count = s->full,
                              .dtype = b->what.dtype,
                              .redop = b->what.redop,
-                             .root = ROOT};
+                             .root = b->what.op == WH_SEND ? !b->rank : ROOT};
     if (in_place) {
         c.in = c.op == WH_ALL_GATHER ? b->out + own : c.op == WH_BROADCAST ? NULL : b->out;
         c.out = c.op == WH_REDUCE_SCATTER ? b->out + own : b->out;
@@ -116,7 +116,7 @@ static struct wh_comm_call call_of(const struct wh_bench_coll *b, const struct s
 /* --- running it: one of the two --- */
 
 struct operation {
-    struct wh_comm_plan *plan;
+    struct wh_comm_plan *plan, *back; /* back: the receive of a SEND */
     struct wh_comm_exec *exec;
 };
 
@@ -129,15 +129,28 @@ static enum wh_status make_operation(const struct wh_bench_coll *b, const struct
                                      struct operation *out) {
     *out = (struct operation){0};
     if (b->what.algorithm) return wh_comm_exec_make(b->comm, c, b->what.algorithm, 0, &out->exec);
+    struct wh_comm_call back = *c;
+    back.op = WH_RECV;
+    if (c->op == WH_SEND) WH_TRY(wh_comm_plan_make(b->comm, &back, &out->back));
     return wh_comm_plan_make(b->comm, c, &out->plan);
 }
 
-static enum wh_status run_operation(const struct operation *o) {
+/* The root's message goes first. */
+static enum wh_status there_and_back(const struct operation *o, bool first) {
+    if (first) WH_TRY(wh_comm_start(o->plan));
+    WH_TRY(run_plan(o->back));
+    if (!first) WH_TRY(wh_comm_start(o->plan));
+    return wh_comm_wait(o->plan);
+}
+
+static enum wh_status run_operation(const struct wh_bench_coll *b, const struct operation *o) {
+    if (o->back) return there_and_back(o, b->rank == ROOT);
     return o->exec ? wh_comm_exec_run(o->exec) : run_plan(o->plan);
 }
 
 static void free_operation(struct operation *o) {
     if (o->plan) wh_comm_plan_free(o->plan);
+    if (o->back) wh_comm_plan_free(o->back);
     wh_comm_exec_free(o->exec);
 }
 
@@ -162,6 +175,9 @@ static void expect(const struct wh_bench_coll *b, const struct shape *s, size_t 
     case WH_BROADCAST:
         wh_bench_coll_input(w->dtype, ROOT, i, out);
         break;
+    case WH_SEND:
+        wh_bench_coll_input(w->dtype, !b->rank, i, out);
+        break;
     case WH_REDUCE_SCATTER:
         wh_bench_coll_reduced(w->dtype, w->redop, b->ranks, b->rank * s->slice + i, out);
         break;
@@ -176,7 +192,7 @@ static enum wh_status verify(struct wh_bench_coll *b, const struct shape *s, con
     const size_t each = wh_dtype_bytes(b->what.dtype);
     int64_t found = 0;
     fill(b, s, c);
-    WH_TRY(run_operation(o));
+    WH_TRY(run_operation(b, o));
     for (size_t i = 0; i < s->out; i++) {
         char want[8];
         expect(b, s, i, want);
@@ -207,7 +223,7 @@ static enum wh_status batch(struct wh_bench_coll *b, const struct operation *o, 
     const double start = (double)wh_clock_ns() * 1e-3;
     for (uint32_t i = 0; i < calls; i++) {
         if (o)
-            WH_TRY(run_operation(o));
+            WH_TRY(run_operation(b, o));
         else
             rewrite(b, elems);
     }
@@ -254,6 +270,8 @@ static double least_vectors(enum wh_comm_op op, double n, bool in_place) {
     case WH_REDUCE_SCATTER:
     case WH_REDUCE:
         return n + 1;
+    case WH_SEND:
+        return 2;
     default:
         return in_place ? n : n + 1; /* all-gather, broadcast: what a rank gives is in its place already */
     }
@@ -281,6 +299,7 @@ static enum wh_status measure(struct wh_bench_coll *b, const struct shape *s, bo
     WH_TRY(make_operation(b, &c, &o));
     const enum wh_status status = measure_operation(b, s, &c, &o, t);
     free_operation(&o);
+    if (c.op == WH_SEND) t->us /= 2, t->us_min /= 2;
     t->measured = true;
     t->algbw = bytes / t->us * 1e-3;
     t->busbw = t->algbw * bus_factor(b->what.op, n);
@@ -296,7 +315,7 @@ enum wh_status wh_bench_coll_row(struct wh_bench_coll *b, size_t bytes, struct w
     memset(b->out, 0, r.bytes);
     WH_TRY(time_batches(b, NULL, r.bytes / sizeof(float), b->what.seconds / 2, &median_us, &rewrite_us));
     if (b->what.op != WH_BROADCAST) WH_TRY(measure(b, &s, false, rewrite_us, &r.out_of_place));
-    if (b->what.op != WH_ALL_TO_ALL) WH_TRY(measure(b, &s, true, rewrite_us, &r.in_place));
+    if (b->what.op != WH_ALL_TO_ALL && b->what.op != WH_SEND) WH_TRY(measure(b, &s, true, rewrite_us, &r.in_place));
     *row = r;
     return WH_OK;
 }
