@@ -12,7 +12,7 @@
 #include "comm/comm_int.h"
 
 enum { LINE_BYTES = 64 };
-static const size_t piped_most_bytes = 4096; /* above, reading in place beats two copies; bench/notes/collectives.md */
+static const size_t piped_most_bytes = 4096; /* up to here both take the same time: bench/notes/collectives.md */
 static const size_t step_bytes = 1 << 20;    /* of placed messages, from one rank, at one look */
 
 static struct wh_ring *ring_between(const struct wh_comm *comm, uint32_t from, uint32_t to) {

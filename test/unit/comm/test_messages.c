@@ -457,7 +457,7 @@ static void failures(void **state) {
                                    .body = rank_that_tells,
                                    .context = &f,
                                    .limit_s = 30};
-            if (fate == NEVER_CALLS) t.config.deadline_ns = 300000000;
+            if (fate == NEVER_CALLS) t.config.deadline_ns = 1000000000;
             test_ranks_run(&t);
             const struct test_rank_end *e = &t.end[!f.victim];
             char name[32];
