@@ -1,6 +1,7 @@
 # wanhe: one non-recursive makefile. `make help` lists what you can ask for.
 #
-#   CONFIG=release        default; also asan (address and undefined-behaviour sanitizers), debug, fuzz
+#   CONFIG=release        default; also asan (address and undefined-behaviour sanitizers), tsan (thread sanitizer; for
+#                         test/unit/comm/test_threads alone, it doesn't know OpenMP), debug, fuzz
 #   CC=gcc                or clang; objects go to build/CONFIG, or build/CONFIG-clang
 #   T=tensor/gemm         only the tests whose path contains this
 #   TEXT=file             your own text for `make demo`
@@ -20,6 +21,10 @@ LDLIBS := -lsleef -ljansson -lyaml -lxxhash -lpcre2-8 -lhwloc -lm -ldl
 ifneq ($(filter asan fuzz,$(CONFIG)),)
 CFLAGS += -O1 -fno-omit-frame-pointer
 INSTRUMENT := -fno-sanitize-recover=all -fsanitize=address,undefined
+endif
+ifeq ($(CONFIG),tsan)
+CFLAGS += -O1 -fno-omit-frame-pointer $(if $(findstring gcc,$(CC)),-Wno-tsan)
+INSTRUMENT := -fsanitize=thread
 endif
 ifeq ($(CONFIG),fuzz)
 INSTRUMENT := $(INSTRUMENT),fuzzer-no-link

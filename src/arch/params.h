@@ -48,10 +48,10 @@ struct wh_param {
 struct wh_params {
     struct wh_param *list; /* owned */
     size_t count;
-    size_t elems;        /* parameters of the model: the sum of all `elems` */
-    size_t buffer_elems; /* length of a flat buffer, alignment included */
-    size_t first_layer;  /* index of layer 0's first tensor; of a part: 0 */
-    size_t per_layer;    /* tensors per layer; of a part: 0 */
+    size_t elems;                  /* parameters of the model: the sum of all `elems` */
+    size_t buffer_elems;           /* length of a flat buffer, alignment included */
+    size_t first_layer;            /* index of layer 0's first tensor; of a part: 0 */
+    size_t per_layer;              /* tensors per layer; of a part: 0 */
     const struct wh_params *whole; /* of a part: the model's table, borrowed; else NULL */
 };
 

@@ -154,8 +154,15 @@ static void add_slow(struct wh_comm *comm, const struct wh_action *a, struct wh_
         if (m != comm->rank) add_rank(comm, m, t);
 }
 
+/* What keeps a plan that waits for messages: one of a step list's, or itself. */
+static struct wh_comm_plan *awaited(struct wh_comm_plan *plan) {
+    struct wh_comm_plan *message = plan->comm->listed ? wh_list_awaits(plan->comm->listed) : NULL;
+    return message ? message : plan;
+}
+
 enum wh_status wh_comm_stalled(struct wh_comm_plan *plan, uint64_t waited_ns) {
     struct wh_comm *comm = plan->comm;
+    if (comm->oldest > comm->started) plan = awaited(plan);
     const struct wh_action *a = comm->in_flight[comm->oldest % WH_WINDOW];
     struct wh_text t = {0};
     wh_text_add(&t, "group %s: rank %u waited %.1f s in ", comm->name, comm->member[comm->rank],
@@ -172,6 +179,7 @@ enum wh_status wh_comm_stalled(struct wh_comm_plan *plan, uint64_t waited_ns) {
 
 bool wh_comm_waits_for_ended(struct wh_comm_plan *plan) {
     struct wh_comm *comm = plan->comm;
+    plan = awaited(plan);
     for (uint32_t m = 0; m < comm->size; m++) {
         const struct wh_rank_lines *l = &comm->job->lines[comm->member[m]];
         if (atomic_load_explicit(&l->state, memory_order_acquire) != WH_RANK_ENDED) continue;

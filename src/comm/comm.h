@@ -11,10 +11,10 @@
  *     wh_comm_job_destroy(job)                   wh_comm_start(plan) ... wh_comm_wait(plan)  each step
  *                                                wh_comm_plan_free, wh_comm_close, wh_comm_job_leave
  *
- * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or the
- * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
- * summed in fp32 and rounded once, to nearest even. Integers wrap. Max and min keep a NaN if there is one; of two zeros
- * they keep the right one.
+ * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or has the
+ * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get
+ * the same bits. bf16 is widened, summed in fp32 and rounded once, to nearest even. Integers wrap. Max and min keep a NaN
+ * if there is one; of two zeros they keep the right one.
  *
  * Order. All members start the operations of a group in the same order; groups are independent of each other. An
  * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both. Messages are
@@ -49,6 +49,7 @@ enum { WH_COMM_INPUTS_MAX = 16, WH_COMM_STACK_MAX = 16 }; /* of struct wh_comm_s
 struct wh_comm_job;
 struct wh_comm;
 struct wh_comm_plan;
+struct wh_coll_links; /* coll/links.h */
 
 /* ---- job: the memory that the ranks of one machine share ---- */
 
@@ -111,6 +112,12 @@ void wh_comm_close(struct wh_comm *comm);
 uint32_t wh_comm_rank(const struct wh_comm *comm); /* within the group */
 uint32_t wh_comm_size(const struct wh_comm *comm);
 
+/* Tells the group what its links were measured to do (run/probe_links.h). Plans of ALL_REDUCE, REDUCE_SCATTER and
+ * ALL_GATHER that are made from then on are run by what is predicted to be fastest: as ever, or by a step list of
+ * coll/plan.h over messages, where the call's order allows its sums. All members call it, with what they have in flight
+ * finished; the figures of the group's rank 0 become everybody's. Errors: NOMEM, PEER. */
+enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_links *links);
+
 /* ---- operations ---- */
 
 /*  c = count; slice of a rank: what `border` says, or else wh_coll_cut of c into as many parts as there are ranks
@@ -126,8 +133,8 @@ uint32_t wh_comm_size(const struct wh_comm *comm);
  *  ALL_TO_ALL                   c, n divides it   c                  never
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
- * ALL_REDUCE is in place on all ranks or on none; otherwise each rank decides for itself. in and out don't overlap if not in
- * place. Pointers are aligned to their elements. The buffer of an empty slice may be NULL. */
+ * In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
+ * aligned to their elements. Of an empty slice the buffer may be NULL; otherwise it lies in the arena if the others' do. */
 enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
                   WH_ALL_REDUCE,
                   WH_REDUCE_SCATTER,
@@ -144,9 +151,13 @@ const char *wh_comm_op_name(enum wh_comm_op op); /* "all_reduce" */
 
 enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_REDOP_COUNT };
 
+/* Orders in which ranks may be summed. ANY allows the contract's too; which one a plan has, wh_comm_plan_describe tells, and
+ * all ranks get the same bits in one call. */
+enum wh_comm_order { WH_ORDER_CONTRACT, WH_ORDER_ANY };
+
 /* A sum of several contributions of each rank, all joined in a given order. So a tree over more leaves than ranks keeps its
  * order however the leaves are shared out: a rank joins what is complete among its own and contributes what remains. Here
- * 6 leaves on 2 ranks, ((0 1) (2 | 3)) (4 5), give inputs {2, 2} and merges {0, 0, 2, 1}:
+ * 6 leaves on 2 ranks, ((0 1) (2 | 3)) (4 5), are contributions 0+1, 2 | 3, 4+5: inputs {2, 2}, merges {0, 0, 2, 1}.
  *
  *     for each contribution i, those of rank 0 first:
  *         push(contribution[i]);
@@ -167,7 +178,8 @@ struct wh_comm_call {
     size_t count;
     enum wh_dtype dtype; /* reductions: F32, BF16, F64, I32, I64; what only moves: any */
     enum wh_redop redop;
-    uint32_t root; /* rank within the group: root, or the other side of SEND and RECV */
+    uint32_t root;            /* rank within the group: root, or the other side of SEND and RECV */
+    enum wh_comm_order order; /* ANY: makes a difference only to plans of a group with links */
     /* REDUCE_SCATTER, ALL_GATHER: [size + 1] elements at which the slices begin, 0 first, ascending, count last: rank r has
      * [border[r], border[r + 1]), which may be empty. The same on all ranks. Work is shared out evenly whoever owns the
      * slices. Read while a plan is made, which keeps a copy. NULL: wh_coll_cut. */
@@ -182,11 +194,15 @@ struct wh_comm_call {
 enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out);
 void wh_comm_plan_free(struct wh_comm_plan *plan); /* not while it is started */
 
+/* Appends one line: how it is run, in which order of summation, and, in a group with links, what that and the next best are
+ * predicted to take: "all_reduce of 1.0 MiB: arena, contract order (predicted 22.0 us; ring 143 us, direct 143 us)". */
+void wh_comm_plan_describe(const struct wh_comm_plan *plan, struct wh_text *out);
+
 /* From start until it is finished, `in` may only be read and `out` not be touched. Start returns at once, with two
  * exceptions: more than 7 operations of the group are unfinished, or buffers outside the arena that don't fit the staging
- * space: then it works on until they do.
+ * space, or a step list of the group is unfinished: then it works on until they do.
  *
- * SEND and RECV always return at once. A SEND from the arena is finished when the receiver has copied it, straight to where
+ * SEND and RECV wait for no room. A SEND from the arena is finished when the receiver has copied it, straight to where
  * it wants it (in any memory), in whatever call it waits, tests or makes progress. Up to 4 KiB, and from other memory, it is
  * finished as soon as all of it is in a pipe of at most 128 KiB between the two; what doesn't fit moves while both are in
  * calls. Of more than WH_COMM_MESSAGES that the receiver has not taken, the later ones go out in the sender's next calls. */

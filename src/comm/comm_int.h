@@ -2,6 +2,7 @@
 #ifndef WH_COMM_COMM_INT_H
 #define WH_COMM_COMM_INT_H
 
+#include "coll/plan.h"
 #include "comm/control.h"
 #include "comm/reduce.h"
 #include "os/shm.h"
@@ -12,6 +13,7 @@ enum wh_path {
     WH_PATH_ARENA,   /* chunks, straight from and to the members' arenas */
     WH_PATH_STAGED,  /* through the staging space, piece by piece; each piece is an operation of the arena path */
     WH_PATH_MESSAGE, /* SEND and RECV: a post in the ring between two ranks */
+    WH_PATH_LIST,    /* a step list over messages, behind a meeting of the members */
 };
 
 /* An operation in flight: one sequence number of a group. */
@@ -32,10 +34,14 @@ struct wh_action {
     uint64_t chunks;
 };
 
+struct wh_list;
+
 struct wh_comm_plan {
     struct wh_comm *comm;
     struct wh_comm_call call;
-    size_t *border; /* room for size + 1, filled for operations on slices; then call.border is this */
+    struct wh_list *list; /* LIST */
+    char *choice;         /* what wh_comm_plan_describe adds; NULL: nothing was compared */
+    size_t *border;       /* room for size + 1, filled for operations on slices; then call.border is this */
     struct wh_comm_sum sum;
     enum wh_path path;
     bool in_place, started, finished;
@@ -68,6 +74,8 @@ struct wh_comm {
     bool dead;                   /* failed; nothing is in flight any more */
     uint64_t started, oldest;    /* sequence numbers: last started; first unfinished */
     struct wh_comm_plan *staged; /* the one with pieces to go; nothing of the group is started before it is finished */
+    struct wh_comm_plan *listed; /* the one with rounds to go; likewise */
+    struct wh_coll_links *links; /* NULL: nothing is compared */
     struct wh_action *in_flight[WH_WINDOW];
     uint64_t messages; /* started */
     uint32_t queued;   /* of them, in the queues, which are by the other side's rank in the group: */
@@ -181,6 +189,8 @@ void wh_staged_start(struct wh_comm_plan *plan);
 /* Takes finished pieces out and starts the next; forgets the plan when all are done. */
 void wh_staged_move(struct wh_comm *comm);
 void wh_message_start(struct wh_comm_plan *plan);
+/* What one side puts into a pipe before the other may begin. */
+static inline size_t wh_message_piece_bytes(const struct wh_comm_job *job) { return job->pipe_bytes / 4; }
 /* Moves the messages of all groups by at most so much as doesn't keep the caller for long; sets job->moved. */
 void wh_messages_move(struct wh_comm_job *job);
 /* Drops what a dead group had queued. */
@@ -188,8 +198,26 @@ void wh_messages_drop(struct wh_comm *comm);
 
 /* ---- plan.c ---- */
 
+/* wh_comm_plan_make without a choice. */
+enum wh_status wh_plan_new(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out);
 /* Checks the call and fills a plan (of a finished call, or zeroed but for `border`, which SEND and RECV don't need). What
  * the call points to must live as long as the plan. */
 enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p);
+
+/* ---- exec.c: step lists ---- */
+
+/* Makes a plan (ready, not started) one that runs this algorithm's list. Errors: UNSUPPORTED, NOMEM. */
+enum wh_status wh_list_make(struct wh_comm_plan *plan, const struct wh_coll_algorithm *algorithm, uint32_t chunks);
+void wh_list_free(struct wh_list *list); /* takes NULL */
+void wh_list_start(struct wh_comm_plan *plan);
+/* Goes on to the next round if this one's messages are through; forgets the plan when all are. True: it has begun one. */
+bool wh_list_move(struct wh_comm *comm);
+/* A message that the list waits for; NULL: none. */
+struct wh_comm_plan *wh_list_awaits(const struct wh_comm_plan *plan);
+
+/* ---- order.c ---- */
+
+/* Chooses how to run a plan that was made for `call`. Errors: NOMEM. */
+enum wh_status wh_order_choose(struct wh_comm_plan *plan, const struct wh_comm_call *call);
 
 #endif

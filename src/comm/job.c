@@ -274,6 +274,7 @@ void wh_comm_close(struct wh_comm *comm) {
     while (*p != comm) p = &(*p)->next;
     *p = comm->next;
     wh_messages_drop(comm);
+    free(comm->links);
     free(comm);
 }
 

@@ -328,7 +328,7 @@ enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *
 }
 
 /* Plan, borders, inputs, merges in one block. */
-enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
+enum wh_status wh_plan_new(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
     WH_TRY(check_call(comm, call));
     struct wh_comm_call kept = *call;
     size_t borders = comm->size + 1, inputs = comm->size, merges = wh_comm_inputs_all(call, comm->size);
@@ -351,15 +351,25 @@ enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call
     return WH_OK;
 }
 
+enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out) {
+    WH_TRY(wh_plan_new(comm, call, out));
+    enum wh_status status = wh_order_choose(*out, call);
+    if (status != WH_OK) wh_comm_plan_free(*out);
+    return status;
+}
+
 void wh_comm_plan_free(struct wh_comm_plan *plan) {
     if (!plan) return;
     WH_ASSERT(!plan->started || plan->comm->dead);
+    wh_list_free(plan->list);
+    if (plan->choice) free(plan->choice);
     free(plan);
 }
 
 /* ---- running ---- */
 
 static bool may_start(const struct wh_comm_plan *p) {
+    if (p->comm->listed) return false; /* its messages must not mix with others */
     return p->path == WH_PATH_MESSAGE || (!p->comm->staged && wh_comm_has_room(p->comm));
 }
 
@@ -367,18 +377,19 @@ static bool is_finished(const struct wh_comm_plan *p) {
     return p->path == WH_PATH_INLINE || p->path == WH_PATH_ARENA ? p->action[0].finished : p->finished;
 }
 
-/* A group of one rank: the vector and the slice are the same. */
+static void sum_alone(const struct wh_reduce *r, const struct wh_comm_call *c) {
+    const void *in[WH_COMM_INPUTS_MAX];
+    uint32_t inputs = c->sum->inputs[0];
+    for (uint32_t k = 0; k < inputs; k++) in[k] = (const char *)c->in + k * c->sum->stride * wh_dtype_bytes(c->dtype);
+    wh_reduce_merge(r, c->dtype, WH_SUM, in, inputs, c->sum->merges, &c->out, 1, c->count);
+}
+
+/* A group of one rank: the vector and the slice are the same, and so is a sum of one contribution. */
 static void run_alone(struct wh_comm_plan *p) {
     const struct wh_comm_call *c = &p->call;
-    size_t elem = wh_dtype_bytes(c->dtype), bytes = c->count * elem;
-    const void *in[WH_COMM_INPUTS_MAX];
-    for (uint32_t k = 0; k < wh_comm_inputs(c, 0) && c->sum; k++)
-        in[k] = (const char *)c->in + k * c->sum->stride * elem;
-    if (c->sum)
-        wh_reduce_merge(p->comm->job->reduce, c->dtype, WH_SUM, in, c->sum->inputs[0], c->sum->merges, &c->out, 1,
-                        c->count);
-    else if (bytes && c->op != WH_BROADCAST && c->in != c->out)
-        memcpy(c->out, c->in, bytes);
+    size_t bytes = c->count * wh_dtype_bytes(c->dtype);
+    if (c->sum && bytes) sum_alone(p->comm->job->reduce, c);
+    if (!c->sum && bytes && c->op != WH_BROADCAST && c->in != c->out) memcpy(c->out, c->in, bytes);
     p->finished = true;
 }
 
@@ -407,6 +418,9 @@ static enum wh_status start_now(struct wh_comm_plan *p) {
     switch (p->path) {
     case WH_PATH_STAGED:
         wh_staged_start(p);
+        break;
+    case WH_PATH_LIST:
+        wh_list_start(p);
         break;
     case WH_PATH_MESSAGE:
         wh_message_start(p);

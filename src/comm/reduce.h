@@ -1,6 +1,6 @@
-/* Sums (or maxima, minima) of several vectors, element by element, in the order of the canonical tree (base/tree.h) or of
- * another one: out[e] = tree over i of in[i][e]. Written once (reduce_body.h, reduce_loop.h) and compiled for plain C, AVX2 and
- * AVX-512; all give equal bits, except which bits a NaN has.
+/* Sums (or maxima, minima) of several vectors, element by element, in the order of the canonical tree (base/tree.h) or in a
+ * given one: out[e] = tree over i of in[i][e]. Written once (reduce_body.h, reduce_loop.h) and compiled for plain C, AVX2
+ * and AVX-512; all give equal bits, except which bits a NaN has.
  *
  * bf16: widened, combined in fp32, rounded once to nearest even. Integers wrap. max(a, b) = a > b or a is NaN ? a : b. */
 #ifndef WH_COMM_REDUCE_H

@@ -7,6 +7,7 @@
 
 #include "config/keys.h"
 #include "mesh/mesh.h"
+#include "sched/program.h"
 
 struct check {
     struct wh_config *c;
@@ -50,11 +51,19 @@ static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
     check_not_built(x, WH_KEY_TP, c->parallelism.tp);
-    check_not_built(x, WH_KEY_PP, c->parallelism.pp);
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
     if (c->grain_wire != WH_F32)
         fault(x, WH_KEY_GRAIN_WIRE, "%s bfloat16 is not built yet; nearest legal: float32", path(WH_KEY_GRAIN_WIRE));
+}
+
+uint32_t wh_config_ranks(const struct wh_config *c) {
+    return c->parallelism.dp * c->parallelism.cp * c->parallelism.tp * c->parallelism.pp;
+}
+
+const char *wh_config_schedule(const struct wh_config *c) {
+    static const char *const names[] = {"1f1b", "gpipe", "gpipe", "interleaved", "zb-h1", "zb-v"};
+    return names[c->parallelism.pp_engine];
 }
 
 /* --- batch: global = micro * accumulation * dp --- */
@@ -449,6 +458,40 @@ static void check_subtrees(struct check *x) {
           path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), nearest);
 }
 
+/* Every stage has a layer; the schedule has so many stages on a rank. */
+static void check_pipeline(struct check *x) {
+    struct wh_config *c = x->c;
+    const uint32_t pp = c->parallelism.pp, L = c->arch.L;
+    const struct wh_sched_generator *g = wh_sched_generator(wh_config_schedule(c));
+    if (pp == 1 && c->parallelism.pp_chunks > 1)
+        fault(x, WH_KEY_PP_CHUNKS, "%s %u: there is one rank; write 1, or %s 2", path(WH_KEY_PP_CHUNKS),
+              c->parallelism.pp_chunks, path(WH_KEY_PP));
+    if (pp == 1) return;
+    const uint32_t chunks = c->parallelism.pp_chunks ? c->parallelism.pp_chunks : g->chunks_default;
+    if (chunks < g->chunks_min || chunks > g->chunks_max)
+        fault(x, WH_KEY_PP_CHUNKS, "%s %u: %s has %u to %u stages on each rank", path(WH_KEY_PP_CHUNKS), chunks,
+              g->name, g->chunks_min, g->chunks_max);
+    else if ((uint64_t)pp * chunks > L)
+        fault(x, WH_KEY_PP,
+              "%s %u with %u stage%s each is above num_hidden_layers %u: a stage has one layer at least; "
+              "nearest legal: %u",
+              path(WH_KEY_PP), pp, chunks, chunks == 1 ? "" : "s", L, L / chunks ? L / chunks : 1);
+}
+
+/* Ranks of a run share one machine. */
+static void check_world(struct check *x) {
+    const struct wh_config *c = x->c;
+    const uint64_t world = (uint64_t)c->parallelism.dp * c->parallelism.tp * c->parallelism.pp;
+    if (c->parallelism.dp <= WH_CONFIG_RANKS_MAX && world > WH_CONFIG_RANKS_MAX)
+        fault(x, WH_KEY_PP,
+              "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %u at most; nearest legal: %s %u",
+              path(WH_KEY_DP), c->parallelism.dp, path(WH_KEY_TP), c->parallelism.tp, path(WH_KEY_PP),
+              c->parallelism.pp, world, (unsigned)WH_CONFIG_RANKS_MAX, path(WH_KEY_PP),
+              WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
+                  ? WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
+                  : 1);
+}
+
 static void check_layout(struct check *x) {
     const struct wh_config *c = x->c;
     const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
@@ -459,6 +502,8 @@ static void check_layout(struct check *x) {
     if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
         check_replicas(x);
         check_subtrees(x);
+        check_pipeline(x);
+        check_world(x);
         return;
     }
     if (!wh_mesh_init(&d, 0, &mesh, x->faults)) return;
@@ -466,9 +511,7 @@ static void check_layout(struct check *x) {
     check_replicas(x);
     check_subtrees(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
-    if (d.pp > c->arch.L)
-        fault(x, WH_KEY_PP, "%s %u is above num_hidden_layers %u: a stage has one layer at least; nearest legal: %u",
-              path(WH_KEY_PP), d.pp, c->arch.L, c->arch.L);
+    check_pipeline(x);
     if (d.ep > 1) fault(x, WH_KEY_EP, "%s %u: the model has no experts; write 1", path(WH_KEY_EP), d.ep);
 }
 

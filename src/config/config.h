@@ -40,8 +40,9 @@ enum wh_lr_warmup { WH_WARMUP_LINEAR };
 enum wh_lr_style { WH_LR_CONSTANT, WH_LR_LINEAR, WH_LR_COSINE, WH_LR_WSD };
 enum wh_recompute { WH_RECOMPUTE_NONE, WH_RECOMPUTE_SELECTIVE, WH_RECOMPUTE_FULL };
 enum wh_kernels { WH_KERNELS_AUTO, WH_KERNELS_REFERENCE, WH_KERNELS_AVX2, WH_KERNELS_AVX512 };
-enum wh_pp_engine { WH_PP_1F1B, WH_PP_AFAB };
+enum wh_pp_engine { WH_PP_1F1B, WH_PP_AFAB, WH_PP_GPIPE, WH_PP_INTERLEAVED, WH_PP_ZB_H1, WH_PP_ZB_V };
 enum wh_tp_mode { WH_TP_ALL_REDUCE, WH_TP_REDUCE_SCATTER };
+enum wh_reduce_mode { WH_REDUCE_CONTRACT, WH_REDUCE_FAST };
 enum wh_optimizer { WH_ADAMW };
 enum wh_act { WH_ACT_SILU, WH_ACT_GELU_NEW, WH_ACT_GELU_PYTORCH_TANH }; /* the last two are one function */
 
@@ -123,6 +124,7 @@ struct wh_config {
     struct {
         uint32_t dp, tp, pp, cp, ep;
         enum wh_pp_engine pp_engine;
+        uint32_t pp_chunks; /* stages of each pipeline rank; 0: the schedule's own number */
         enum wh_tp_mode tp_mode;
     } parallelism;
     struct {
@@ -153,7 +155,10 @@ struct wh_config {
     uint32_t recompute_full_layers; /* these first layers in full */
     struct wh_grain grain;          /* after the check: never 0 */
     enum wh_dtype grain_wire;       /* WH_F32 or WH_BF16 */
-    uint32_t threads;               /* of each rank; 0: its share of the machine's processors */
+    struct {
+        enum wh_reduce_mode reduce; /* FAST: sums of gradients over ranks may be made in any order */
+    } comm;
+    uint32_t threads; /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;
     uint32_t loss_block_tokens; /* 0: chosen by the engine */
 
@@ -200,5 +205,11 @@ void wh_config_source_text(const struct wh_config *c, enum wh_config_key key, st
 
 /* docs/config.md. */
 void wh_config_markdown(struct wh_text *out);
+
+/* Ranks of the run: dp * cp * tp * pp. */
+uint32_t wh_config_ranks(const struct wh_config *c);
+
+/* Name of the pipeline schedule in sched/table.c. */
+const char *wh_config_schedule(const struct wh_config *c);
 
 #endif

@@ -16,7 +16,7 @@
 void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
     const uint64_t since = wh_clock_ns();
     const size_t C = net->shape.model->C, n = wh_pass_tokens(pass);
-    const void *token = wh_net_weight(net, WH_P_EMBED_TOKEN, -1);
+    const void *token = net->table_copy ? net->table_copy : wh_net_weight(net, WH_P_EMBED_TOKEN, -1);
     const void *position = wh_net_weight(net, WH_P_EMBED_POSITION, -1);
     const struct wh_dropout d = wh_dropout_at(net, pass, -1, WH_SITE_EMBED);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
@@ -94,9 +94,7 @@ static void sum_token_row(struct row_tree *tree, const uint32_t *tokens, size_t 
 }
 
 /* Rows are never split between owners. */
-static bool owns(const struct wh_net *net, size_t offset) {
-    return net->own.begin <= offset && offset < net->own.end;
-}
+static bool owns(const struct wh_net *net, size_t offset) { return net->own.begin <= offset && offset < net->own.end; }
 
 static void token_gradient(struct wh_net *net, const uint32_t *ids) {
     const struct wh_model *m = net->shape.model;
@@ -145,11 +143,13 @@ static void position_gradient(struct wh_net *net, const struct wh_param *p) {
 void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
     const uint64_t since = wh_clock_ns();
     const struct wh_param *position = wh_net_param(net, WH_P_EMBED_POSITION, -1);
+    const bool token = wh_net_param(net, WH_P_EMBED_TOKEN, -1) != NULL;
+    if (!position && !token) return;
     const struct wh_pass pass = {
         .sequences = net->shape.global_batch, .T = net->shape.T, .step = step, .dropout = true};
     const struct wh_dropout d = wh_dropout_at(net, &pass, -1, WH_SITE_EMBED);
     if (d.threshold) wh_dropout_rows(net, &pass, &d, net->dx, net->dx);
-    token_gradient(net, batch->ids);
+    if (token) token_gradient(net, batch->ids);
     if (position) position_gradient(net, position);
     wh_net_book(net, WH_TIME_EMBED, since);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "arch/part.h"
 #include "base/elementary.h"
 #include "model/init.h"
 #include "model/net.h"
@@ -28,10 +29,10 @@ static void fill(float *out, size_t elems, float value) {
     for (size_t i = 0; i < elems; i++) out[i] = value;
 }
 
-/* Elements `part` of the table's tensor `index`. */
-static void fill_tensor(const struct wh_param *p, uint32_t index, const struct wh_model *m, uint64_t seed,
-                        struct wh_range part, float *out, int threads) {
-    const struct wh_rng r = wh_rng_stream(seed, WH_RNG_INIT, 0, index);
+/* Elements `part` of the logical tensor that `p` is, or is a part of. */
+static void fill_tensor(const struct wh_param *p, const struct wh_model *m, uint64_t seed, struct wh_range part,
+                        float *out, int threads) {
+    const struct wh_rng r = wh_rng_stream(seed, WH_RNG_INIT, 0, (uint32_t)p->index);
     switch (p->init) {
     case WH_INIT_NORMAL:
         fill_normal(out, part, &r, m->init_std, threads);
@@ -59,8 +60,11 @@ void wh_init_range(const struct wh_params *params, const struct wh_model *model,
                      to = p->offset + p->elems < end ? p->offset + p->elems : end;
         if (from >= to) continue;
         fill(out + (at - first), from - at, 0.0f);
-        fill_tensor(p, (uint32_t)i, model, seed, (struct wh_range){from - p->offset, to - p->offset},
-                    out + (from - first), threads);
+        for (size_t e = from, run; e < to; e += run) {
+            const size_t logical = wh_param_logical(p, e - p->offset, &run);
+            if (run > to - e) run = to - e;
+            fill_tensor(p, model, seed, (struct wh_range){logical, logical + run}, out + (e - first), threads);
+        }
         at = to;
     }
     fill(out + (at - first), end - at, 0.0f);

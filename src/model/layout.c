@@ -56,35 +56,107 @@ static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_ro
     acts->act = take(a, row, n * max2(m->F, (size_t)m->H * m->D), e);
 }
 
+/* Where what the collectives of data-parallel ranks touch is taken from. */
+static struct wh_arena *data_arena(struct wh_net *net, struct wh_arena *own) {
+    return wh_net_ranks(&net->shape) > 1 ? &net->shared : own;
+}
+
+static uint32_t longest_chunk(const struct wh_net *net) {
+    uint32_t most = 0;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++) {
+        const struct wh_net_chunk *k = wh_net_chunk(net, c);
+        if (k->end - k->first > most) most = k->end - k->first;
+    }
+    return most;
+}
+
+static bool has_head(const struct wh_net *net) {
+    bool has = false;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++) has = has || wh_net_chunk(net, c)->head;
+    return has;
+}
+
+/* Do chunks put out to other ranks, or take in from them? */
+static bool is_pipeline(const struct wh_net *net) {
+    bool all = false;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++)
+        all = all || (wh_net_chunk(net, c)->embed && wh_net_chunk(net, c)->head);
+    return !all;
+}
+
+/* The strictest of what the chunks' i-th layers keep: a slot serves all of them. */
+static enum wh_keep slot_keep(const struct wh_net *net, uint32_t i) {
+    enum wh_keep keep = WH_KEEP_INPUTS;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++) {
+        const struct wh_net_chunk *k = wh_net_chunk(net, c);
+        if (i >= k->end - k->first) continue;
+        const enum wh_keep one = wh_net_keep(&net->shape, k->first + i);
+        if (one < keep) keep = one;
+    }
+    return keep;
+}
+
+static void place_slot(struct wh_net *net, struct wh_arena *a, struct wh_net_slot *slot,
+                       const struct wh_layer_acts *common) {
+    const size_t n = (size_t)net->shape.micro_batch * net->shape.T, C = net->shape.model->C;
+    const size_t e = wh_dtype_bytes(net->shape.dtype);
+    const uint32_t layers = longest_chunk(net), last = layers - !has_head(net);
+    struct wh_arena *first = is_pipeline(net) ? &net->shared : a; /* x[0] comes from another rank */
+    for (uint32_t l = 0; l <= last; l++)                          /* forward only: two take turns */
+        slot->x[l] =
+            net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, n * C, e) : slot->x[l - 2];
+    for (uint32_t l = 0; l < layers; l++) {
+        const enum wh_keep keep = slot_keep(net, l);
+        slot->acts[l] = *common;
+        if (keep != WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_ACTIVATIONS, &slot->acts[l]);
+        if (keep == WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_ACTIVATIONS, &slot->acts[l]);
+    }
+}
+
+/* Room for what goes to other stages and comes from them. */
+static void place_messages(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const size_t n = (size_t)s->micro_batch * s->T * s->model->C, e = wh_dtype_bytes(s->dtype);
+    struct wh_arena *shared = &net->shared;
+    for (uint32_t i = 0; i < WH_NET_OUTPUTS; i++) net->act_out[i] = take(shared, WH_ROW_PIPE, n, e);
+    for (uint32_t i = 0; i < WH_NET_OUTPUTS && s->train; i++) net->grad_out[i] = take(shared, WH_ROW_PIPE, n, e);
+    for (uint32_t i = 0; i < s->grad_slots && s->train; i++) net->grad[i] = take(shared, WH_ROW_BACKWARD, n, e);
+}
+
+/* What the parts of a split backward pass hand over. */
+static void place_saved(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_model *m = net->shape.model;
+    const size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    net->d_act = take(a, WH_ROW_BACKWARD, n * max2(m->F, (size_t)m->H * m->D), e);
+    for (uint32_t i = 0; i < net->shape.grad_slots; i++)
+        for (uint32_t l = 0; l < longest_chunk(net); l++) {
+            struct wh_layer_saved *s = &net->saved[i][l];
+            void **rows[] = {&s->dy_down, &s->dy_o, &s->d_norm1, &s->d_norm2};
+            for (size_t k = 0; k < 4; k++) *rows[k] = take(a, WH_ROW_BACKWARD, n * m->C, e);
+            s->d_qkv = take(a, WH_ROW_BACKWARD, n * qkv_width(m), e);
+            if (slot_keep(net, l) != WH_KEEP_ALL) s->d_up = take(a, WH_ROW_BACKWARD, n * up_width(m), e);
+        }
+}
+
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
     const struct wh_model *m = net->shape.model;
     bool whole = false, elementwise = false; /* is there a layer that shares these */
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    struct wh_layer_acts shared = {0};
-    for (uint32_t l = 0; l < m->L; l++) {
-        whole = whole || wh_net_keep(&net->shape, l) == WH_KEEP_INPUTS;
-        elementwise = elementwise || wh_net_keep(&net->shape, l) != WH_KEEP_ALL;
+    struct wh_layer_acts common = {0};
+    for (uint32_t l = 0; l < longest_chunk(net); l++) {
+        whole = whole || slot_keep(net, l) == WH_KEEP_INPUTS;
+        elementwise = elementwise || slot_keep(net, l) != WH_KEEP_ALL;
     }
-    if (whole) place_whole_layer(net, a, WH_ROW_RECOMPUTE, &shared);
-    if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &shared);
-    for (uint32_t l = 0; l <= m->L; l++) /* forward only: two take turns */
-        net->x[l] = net->shape.train || l < 2 ? take(a, WH_ROW_ACTIVATIONS, n * m->C, e) : net->x[l - 2];
-    for (uint32_t l = 0; l < m->L; l++) {
-        const enum wh_keep keep = wh_net_keep(&net->shape, l);
-        net->acts[l] = shared;
-        if (keep != WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);
-        if (keep == WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);
-    }
+    if (whole) place_whole_layer(net, a, WH_ROW_RECOMPUTE, &common);
+    if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &common);
+    for (uint32_t i = 0; i < net->shape.act_slots; i++) place_slot(net, a, &net->slot[i], &common);
+    if (is_pipeline(net)) place_messages(net);
+    net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
+    net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
+    if (!has_head(net)) return;
     net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
     net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
     net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V, sizeof(float));
-    net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
-    net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
-}
-
-/* Where what collectives touch is taken from. */
-static struct wh_arena *shared_arena(struct wh_net *net, struct wh_arena *own) {
-    return wh_net_ranks(&net->shape) > 1 ? &net->shared : own;
 }
 
 static size_t unit_elems(const struct wh_net *net, uint32_t unit) {
@@ -101,18 +173,30 @@ static void *at_elem(void *buffer, size_t elem, size_t elem_bytes) { /* NULL whi
     return buffer ? (char *)buffer + elem * elem_bytes : NULL;
 }
 
+/* Room for one layer's unit; those that use it in turn are equally long. Unit u uses rooms[(how many layers are held before
+ * it) % count]. */
+static void share_rooms(const struct wh_net *net, struct wh_arena *a, enum wh_row row, size_t elem_bytes,
+                        uint32_t count, void **units) {
+    const uint32_t L = net->shape.model->L;
+    void *rooms[WH_ZERO_AHEAD_MAX + 1];
+    uint32_t position = 0;
+    for (uint32_t u = 1; u <= L; u++) {
+        if (unit_elems(net, u) == 0) continue;
+        if (position < count) rooms[position] = take(a, row, unit_elems(net, u), elem_bytes);
+        units[u] = rooms[position++ % count];
+    }
+}
+
 /* Slots that units are gathered into: outside the layers, then layers (wh_zero_slot). */
 static void place_gathered(struct wh_net *net, struct wh_arena *shared) {
     const struct wh_net_shape *s = &net->shape;
-    const uint32_t L = s->model->L, tail = L + 1, slots = s->data.prefetch + 1;
+    const uint32_t tail = s->model->L + 1;
     const size_t e = wh_dtype_bytes(s->dtype);
     const size_t outside = s->model->tied ? unit_elems(net, 0) : max2(unit_elems(net, 0), unit_elems(net, tail));
     net->unit_weights[0] = take(shared, WH_ROW_GATHERED, outside, e);
     net->unit_weights[tail] =
         s->model->tied ? take(shared, WH_ROW_GATHERED, unit_elems(net, tail), e) : net->unit_weights[0];
-    for (uint32_t u = 1; u <= L; u++)
-        net->unit_weights[u] =
-            u <= slots ? take(shared, WH_ROW_GATHERED, unit_elems(net, u), e) : net->unit_weights[u - slots];
+    share_rooms(net, shared, WH_ROW_GATHERED, e, s->data.prefetch + 1, net->unit_weights);
 }
 
 static void place_weights(struct wh_net *net, struct wh_arena *a) {
@@ -120,31 +204,31 @@ static void place_weights(struct wh_net *net, struct wh_arena *a) {
     const uint32_t zero = s->data.zero_stage, units = s->model->L + 2;
     const size_t e = wh_dtype_bytes(s->dtype), own = net->own.end - net->own.begin;
     net->weights_first = zero == 3 ? net->own.begin : 0;
-    net->weights = take(zero >= 1 ? shared_arena(net, a) : a, WH_ROW_WEIGHTS,
+    net->weights = take(zero >= 1 ? data_arena(net, a) : a, WH_ROW_WEIGHTS,
                         zero == 3 ? longest_share(&s->data) : s->params->buffer_elems, e);
-    if (zero == 3) place_gathered(net, shared_arena(net, a));
+    if (zero == 3) place_gathered(net, data_arena(net, a));
     for (uint32_t u = 0; u < units && zero < 3; u++)
         net->unit_weights[u] = at_elem(net->weights, net->unit_border[u], e);
+    if (wh_net_chunk(net, 0)->embed && !wh_net_param(net, WH_P_EMBED_TOKEN, -1))
+        net->table_copy = take(&net->shared, WH_ROW_WEIGHTS, (size_t)s->model->V * s->model->C, e);
     net->master = net->weights, net->master_first = net->weights_first;
     if (s->dtype == WH_F32) return;
     net->master = s->train ? take(a, WH_ROW_MASTER, own, sizeof(float)) : NULL;
     net->master_first = net->own.begin;
 }
 
-/* Sums by unit: one slot for what lies behind the layers, one for a tied table, some that the layers take in turn. */
+/* Sums by unit: one room for what lies behind the layers, one for a tied table, some that the layers take in turn. */
 static void place_sum_slots(struct wh_net *net, struct wh_arena *shared) {
-    const uint32_t L = net->shape.model->L, tail = L + 1;
+    const uint32_t tail = net->shape.model->L + 1;
     const size_t e = net->contributions * sizeof(float);
     net->unit_sums[tail] = take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, tail), e);
     net->unit_sums[0] = net->shape.model->tied ? take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, 0), e) : NULL;
-    for (uint32_t u = 1; u <= L; u++)
-        net->unit_sums[u] = u <= WH_NET_SUM_SLOTS ? take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, u), e)
-                                                  : net->unit_sums[u - WH_NET_SUM_SLOTS];
+    share_rooms(net, shared, WH_ROW_GRADS_SUMS, e, WH_NET_SUM_SLOTS, (void **)net->unit_sums);
 }
 
 static void place_gradients(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
-    struct wh_arena *shared = shared_arena(net, a);
+    struct wh_arena *shared = data_arena(net, a);
     const size_t e = wh_dtype_bytes(s->grad_dtype), line = s->params->buffer_elems;
     const bool ranks = wh_net_ranks(s) > 1, by_unit = wh_net_by_unit(s), same = s->grad_dtype == WH_F32 && !by_unit;
     const bool share = by_unit && s->data.zero_stage >= 2;
@@ -171,17 +255,25 @@ static void place_states(struct wh_net *net, struct wh_arena *a) {
     net->adam_v = take(a, WH_ROW_ADAM_V, own, sizeof(float));
 }
 
+/* Is a table of embeddings held here, whose gradient is summed from that of the embedded tokens? */
+static bool has_embedding(const struct wh_net *net) {
+    return wh_net_param(net, WH_P_EMBED_TOKEN, -1) || wh_net_param(net, WH_P_EMBED_POSITION, -1);
+}
+
 static void place_backward(struct wh_net *net, struct wh_arena *a) {
-    const struct wh_model *m = net->shape.model;
-    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    size_t tokens = (size_t)net->shape.global_batch * net->shape.T;
-    if (!net->shape.train) return;
-    const size_t leaves = (size_t)net->shape.grain.data * net->shape.grain.sequence * net->shape.grain.tensor;
-    net->dx = take(shared_arena(net, a), WH_ROW_BACKWARD, tokens * m->C, e);
-    net->leaf_loss = take(shared_arena(net, a), WH_ROW_BATCH, leaves, sizeof(double));
-    if (wh_net_ranks(&net->shape) > 1)
-        net->norm_partial = take(&net->shared, WH_ROW_BATCH, wh_norm_block_count(net->shape.params, net->shape.grain.tensor), sizeof(double));
-    net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, e);
+    const struct wh_net_shape *s = &net->shape;
+    const struct wh_model *m = s->model;
+    const size_t n = (size_t)s->micro_batch * s->T, tokens = (size_t)s->global_batch * s->T;
+    const size_t leaves = (size_t)s->grain.data * s->grain.sequence * s->grain.tensor;
+    if (!s->train) return;
+    net->leaf_loss = take(a, WH_ROW_BATCH, leaves, sizeof(double));
+    net->norm_partial =
+        take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor), sizeof(double));
+    if (s->split_backward) place_saved(net, a);
+    net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, wh_dtype_bytes(s->dtype));
+    if (!has_embedding(net) && !wh_net_chunk(net, 0)->embed) return;
+    net->dx = take(is_pipeline(net) ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD, tokens * m->C,
+                   wh_dtype_bytes(s->dtype));
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));
 }
@@ -275,19 +367,38 @@ static enum wh_status new_joins(struct wh_net *net) {
     return WH_OK;
 }
 
+static enum wh_status new_slots(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t layers = longest_chunk(net);
+    net->slot = calloc(s->act_slots, sizeof *net->slot);
+    net->grad = calloc(s->grad_slots, sizeof *net->grad);
+    if (!net->slot || !net->grad) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->act_slots);
+    if (s->split_backward) net->saved = calloc(s->grad_slots, sizeof *net->saved);
+    if (s->split_backward && !net->saved) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->grad_slots);
+    for (uint32_t i = 0; i < s->grad_slots && s->split_backward; i++) {
+        net->saved[i] = calloc(layers, sizeof **net->saved);
+        if (!net->saved[i]) return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", layers);
+    }
+    for (uint32_t i = 0; i < s->act_slots; i++) {
+        struct wh_net_slot *slot = &net->slot[i];
+        slot->x = calloc(layers + 1, sizeof *slot->x);
+        slot->acts = calloc(layers, sizeof *slot->acts);
+        if (!slot->x || !slot->acts) return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", layers);
+    }
+    return WH_OK;
+}
+
 static enum wh_status new_tables(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
     const struct wh_model *m = s->model;
     net->param = calloc((size_t)(m->L + 1) * WH_P_COUNT, sizeof *net->param);
-    net->x = calloc(m->L + 1, sizeof *net->x);
-    net->acts = calloc(m->L, sizeof *net->acts);
     net->pending_offset = calloc(s->params->count, sizeof *net->pending_offset);
     net->unit_border = calloc(m->L + 3, sizeof *net->unit_border);
     net->unit_weights = calloc(m->L + 2, sizeof *net->unit_weights);
     net->unit_sums = calloc(m->L + 2, sizeof *net->unit_sums);
-    if (!net->param || !net->x || !net->acts || !net->pending_offset || !net->unit_border || !net->unit_weights ||
-        !net->unit_sums)
+    if (!net->param || !net->pending_offset || !net->unit_border || !net->unit_weights || !net->unit_sums)
         return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", m->L);
+    WH_TRY(new_slots(net));
     for (size_t i = 0; i < s->params->count; i++) {
         const struct wh_param *p = &s->params->list[i];
         net->param[(p->layer < 0 ? (int)m->L : p->layer) * WH_P_COUNT + (int)p->id] = p;
@@ -311,7 +422,12 @@ static void free_sums(struct wh_net_sums *s) {
 }
 
 static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *net) {
-    *net = (struct wh_net){.shape = *shape, .pool.threads = shape->threads};
+    *net = (struct wh_net){.shape = *shape,
+                           .whole = {0, shape->model->L, true, true},
+                           .fresh_slot = UINT32_MAX,
+                           .pool.threads = shape->threads};
+    if (net->shape.act_slots == 0) net->shape.act_slots = 1;
+    if (net->shape.grad_slots == 0) net->shape.grad_slots = 1;
     net->vec = wh_vec_select(shape->kernels);
     net->attention = wh_attention_select(shape->kernels);
     net->pool.kernel = wh_gemm_select(shape->kernels);
@@ -359,8 +475,14 @@ free_net:
 void wh_net_free(struct wh_net *net) {
     wh_memory_release(net->memory, net->memory_bytes);
     free(net->param);
-    free(net->x);
-    free(net->acts);
+    for (uint32_t i = 0; net->slot && i < net->shape.act_slots; i++) {
+        free(net->slot[i].x);
+        free(net->slot[i].acts);
+    }
+    for (uint32_t i = 0; net->saved && i < net->shape.grad_slots; i++) free(net->saved[i]);
+    free(net->saved);
+    free(net->slot);
+    free(net->grad);
     free(net->pending_offset);
     free(net->unit_border);
     free(net->unit_weights);

@@ -46,9 +46,19 @@ struct wh_net_data {
     struct wh_comm_job *job;    /* has the memory that collectives touch; wh_net_predict doesn't read it */
 };
 
+/* Consecutive layers that a rank runs in one go: a stage of a pipeline, or one of several on this rank. */
+struct wh_net_chunk {
+    uint32_t first, end; /* layers [first, end) of the model */
+    bool embed, head;    /* begins with the embeddings; ends with the final norm and the loss */
+};
+
 struct wh_net_shape {
-    const struct wh_model *model; /* borrowed, as params */
-    const struct wh_params *params;
+    const struct wh_model *model;      /* borrowed, as params */
+    const struct wh_params *params;    /* the model's, or the part of it that this rank holds */
+    const struct wh_net_chunk *chunks; /* borrowed, [chunk_count]; chunk_count 0: the whole model as one */
+    uint32_t chunk_count;
+    uint32_t act_slots, grad_slots; /* (chunk, micro-batch) pairs in flight at once; 0: 1 */
+    bool split_backward;            /* the two parts of the backward pass are run apart */
     struct wh_grain grain;
     uint32_t T, micro_batch, global_batch; /* positions, sequences, sequences */
     enum wh_dtype dtype;                   /* of weights and activations: fp32 or bf16 */
@@ -84,6 +94,14 @@ struct wh_layer_acts {
     void *act; /* [n, F]; backward: its gradient, then that of attn */
 };
 
+/* What the input part of a layer's backward pass leaves for the weight part, where they are apart. */
+struct wh_layer_saved {
+    void *dy_down, *dy_o;    /* [n, C] gradients of the two branches' outputs */
+    void *d_norm1, *d_norm2; /* [n, C] of the norms' outputs */
+    void *d_qkv;             /* [n, (H + 2 Hkv) D] */
+    void *d_up;              /* [n, F] or [n, 2F]; NULL: stands in acts.up */
+};
+
 /* A sum over channels cut into slices for the GEMM. */
 struct wh_net_parts {
     struct wh_gemm_part *list;
@@ -107,8 +125,17 @@ struct wh_net_hooks {
     enum wh_status (*done)(void *context, uint32_t unit);
 };
 
+/* What the forward pass of a chunk keeps of one micro-batch for its backward pass. */
+struct wh_net_slot {
+    void **x; /* [layers + 1]: residual stream entering each layer; behind the last one: with the head only */
+    struct wh_layer_acts *acts; /* [layers] */
+};
+
+enum { WH_NET_OUTPUTS = 3 }; /* being filled, and two on their way */
+
 struct wh_net {
     struct wh_net_shape shape;
+    struct wh_net_chunk whole; /* the only chunk, if the shape gives none */
     struct wh_net_hooks hooks;
     const struct wh_vec *vec;
     const struct wh_attention_kernels *attention;
@@ -123,34 +150,43 @@ struct wh_net {
     size_t memory_bytes;
 
     /* Flat buffers with the offsets of the parameter table; element e of the line lies at [e - ..._first]. */
-    void *weights;                             /* compute dtype */
-    void *grads;                               /* grad_dtype */
-    float *master;                             /* fp32; is `weights` itself in fp32 runs */
-    float *adam_m, *adam_v;                    /* of the own range */
-    struct wh_range own;                       /* what this rank updates; alone: the whole line */
+    void *weights;          /* compute dtype */
+    void *grads;            /* grad_dtype */
+    float *master;          /* fp32; is `weights` itself in fp32 runs */
+    float *adam_m, *adam_v; /* of the own range */
+    struct wh_range own;    /* what this rank updates; alone: the whole line */
     size_t weights_first, grads_first, master_first;
-    float *pending;         /* see gradient.h */
-    size_t *pending_offset; /* [params] */
-    size_t *unit_border;    /* [L + 3]: units of sched/zero.h */
-    void **unit_weights;    /* [L + 2]: where a unit's weights are read */
-    float **unit_sums;      /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
-    size_t sums_elems;      /* whole sums: from one contribution to the next; 0: by unit */
+    float *pending;            /* see gradient.h */
+    size_t *pending_offset;    /* [params] */
+    size_t *unit_border;       /* [L + 3]: units of sched/zero.h */
+    void **unit_weights;       /* [L + 2]: where a unit's weights are read */
+    float **unit_sums;         /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
+    size_t sums_elems;         /* whole sums: from one contribution to the next; 0: by unit */
     struct wh_sum_joins joins; /* of the ranks' contributions to sums over the batch */
     uint32_t contributions;    /* the most that a rank has */
     double *norm_partial;      /* [blocks of the gradient norm] room to gather them in; NULL if alone */
 
-    void **x;                   /* [L + 1]: residual stream entering each layer, and leaving the last */
-    struct wh_layer_acts *acts; /* [L] */
+    struct wh_net_slot *slot;      /* [act_slots] */
+    void **grad;                   /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in */
+    struct wh_layer_saved **saved; /* [grad_slots][layers of a chunk], if the backward pass is split */
+    void *d_act;                   /* [n, F or H D] while it is: gradient of acts.act, then of attn */
+    void *act_out[WH_NET_OUTPUTS], *grad_out[WH_NET_OUTPUTS]; /* [n, C] for other stages, taken in turn */
+    uint32_t fresh_slot,
+        fresh_layer; /* whose activations the layers' common buffers hold, as its forward pass left them */
+    uint32_t read;   /* of the units in the step or evaluation so far */
     float *final_stats;
     void *final_norm; /* [n, C]; its gradient afterwards */
     float *logits;    /* [loss_block, V]; their gradient afterwards */
     uint32_t loss_block;
-    double *token_loss; /* [global_batch * T] */
+    double *token_loss;    /* [global_batch * T] */
     double *sequence_loss; /* [micro_batch] of an evaluation */
-    double *leaf_loss;  /* [leaves of the batch]: token losses of each leaf of sum_vector, in their order */
+    double *leaf_loss;     /* [leaves of the batch]: token losses of each leaf of sum_vector, in their order */
 
-    void *dx;     /* [global_batch * T, C] gradient of the residual stream; ends as that of the embedding */
-    void *d_norm; /* [n, C] */
+    void *
+        dx; /* [global_batch * T, C] gradient of the residual stream, at the end that of the embedded tokens; NULL where
+                 no embedding is held */
+    void *table_copy; /* [V, C] the tied table on a first stage that isn't the last, which owns it; else NULL */
+    void *d_norm;     /* [n, C] */
 
     float *rope_cos, *rope_sin; /* [T, D/2] */
     float *row_scratch;         /* per thread: row_scratch_elems */
@@ -179,14 +215,51 @@ void wh_net_init_weights(struct wh_net *net, uint64_t seed);
 /* Rounds the own range of the fp32 master to the compute weights (nothing to do in fp32). */
 void wh_net_refresh_weights(struct wh_net *net);
 
-/* Forward, loss and backward of micro-batch `index` of this rank's part of the global batch; token losses go to
- * net->token_loss. `grad_scale` = 1 / number of valid labels in the global batch. Micro-batches must come in order.
- * Errors: those of the hooks; none without. */
+/* One micro-batch of a step: `index` counts this rank's own; `grad_scale` = 1 / number of valid labels in the global batch. */
+struct wh_net_micro {
+    const struct wh_net_batch *batch;
+    uint32_t index, step;
+    float grad_scale;
+};
+
+/* Forward pass of chunk `c` in slot `slot`, whose x[0] is there unless the chunk begins with the embeddings. The result goes
+ * to `out` [n, C]; NULL with the head, where it stays in the slot. */
+enum wh_status wh_net_chunk_forward(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro, uint32_t slot,
+                                    void *out);
+
+/* Backward pass: dx [n, C] (wh_net_grad_rows) goes from the gradient of what the chunk has put out to that of what came in;
+ * with the head it begins with the loss, token losses go to net->token_loss. For each chunk micro-batches must come in
+ * order. Errors: those of the hooks. */
+enum wh_status wh_net_chunk_backward(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro, uint32_t slot,
+                                     void *dx);
+
+/* The backward pass in two parts. The first leaves in gradient slot `grad_slot` what the second needs; weight gradients of the
+ * head belong to the first. */
+enum wh_status wh_net_chunk_backward_input(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro,
+                                           uint32_t slot, uint32_t grad_slot, void *dx);
+enum wh_status wh_net_chunk_backward_weight(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro,
+                                            uint32_t slot, uint32_t grad_slot);
+
+/* Where chunk `c` has the gradient of micro-batch `index`: gradient slot `slot`, or, if the chunk is the whole model, its rows
+ * of net->dx. */
+void *wh_net_grad_rows(const struct wh_net *net, uint32_t c, uint32_t index, uint32_t slot);
+/* `dx` is that of the embedded tokens of micro-batch `index`: it goes to its rows of net->dx, unless it is there. */
+void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx);
+
+/* A new step or evaluation: units are read from the first on. */
+static inline void wh_net_restart(struct wh_net *net) { net->read = 0; }
+
+/* The units that a pass over a chunk reads, in order (at most L + 3 are written; NULL: only counts); returns how many. */
+enum wh_net_pass { WH_NET_FORWARD, WH_NET_BACKWARD, WH_NET_EVALUATE };
+uint32_t wh_net_chunk_reads(const struct wh_net_shape *s, const struct wh_net_chunk *c, enum wh_net_pass pass,
+                            uint32_t *units);
+
+/* Both passes of micro-batch `index` with the whole model in this process. Errors: those of the hooks; none without. */
 enum wh_status wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
                             uint32_t step);
 
-/* What is left after the last micro-batch, in three parts between which a data-parallel job gathers the others' dx and
- * leaf_loss. First the losses of this rank's leaves; then, with all of net->dx, the gradients (embedding, rounding to
+/* What is left after the last micro-batch, in three parts between which a job of several ranks gathers the others' dx and
+ * adds up leaf_loss. First the losses of this rank's leaves (0 for others'); then, with all of net->dx, the gradients (embedding, rounding to
  * bf16); then the sum of the token losses in the contract's order. */
 void wh_net_finish_leaves(struct wh_net *net);
 void wh_net_finish_gradients(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
@@ -195,8 +268,12 @@ double wh_net_finish_loss(const struct wh_net *net);
 /* All three, alone. */
 double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step);
 
-/* Forward only of `sequences` <= micro_batch sequences; each one's loss, summed over its valid labels, goes to
- * net->sequence_loss. 0 sequences: takes part in the job's gathers only. Errors: those of the hooks. */
+/* Forward only of chunk `c` for `sequences` <= micro_batch sequences of `batch`, in slot 0; with the head each one's loss,
+ * summed over its valid labels, goes to net->sequence_loss. 0 sequences: takes part in the job's gathers only. Errors:
+ * those of the hooks. */
+enum wh_status wh_net_chunk_evaluate(struct wh_net *net, uint32_t c, const struct wh_net_batch *batch,
+                                     uint32_t sequences, void *out);
+/* The same with the whole model in this process. */
 enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences);
 
 /* Forward of one sequence of `tokens` <= T ids, no loss; writes the logits of its last position, [V]. Alone only. */
@@ -207,6 +284,10 @@ static inline enum wh_keep wh_net_keep(const struct wh_net_shape *s, uint32_t l)
     return s->train && l >= s->full_layers ? s->keep : WH_KEEP_INPUTS;
 }
 
+static inline uint32_t wh_net_chunks(const struct wh_net_shape *s) { return s->chunk_count ? s->chunk_count : 1; }
+static inline const struct wh_net_chunk *wh_net_chunk(const struct wh_net *net, uint32_t c) {
+    return net->shape.chunk_count ? &net->shape.chunks[c] : &net->whole;
+}
 static inline uint32_t wh_net_ranks(const struct wh_net_shape *s) { return s->data.ranks ? s->data.ranks : 1; }
 /* Sequences of the global batch that are this rank's. */
 static inline uint32_t wh_net_sequences(const struct wh_net_shape *s) { return s->global_batch / wh_net_ranks(s); }
@@ -222,15 +303,14 @@ static inline bool wh_net_by_unit(const struct wh_net_shape *s) {
 /* How many of a unit's gradient sums are under way at once, layers. */
 enum { WH_NET_SUM_SLOTS = 2 };
 
-/* NULL if the model has no such tensor. layer -1: outside the layers. */
+/* NULL if the model has no such tensor, or this rank doesn't hold it. layer -1: outside the layers. */
 static inline const struct wh_param *wh_net_param(const struct wh_net *net, enum wh_param_id id, int layer) {
     return net->param[(layer < 0 ? (int)net->shape.model->L : layer) * WH_P_COUNT + (int)id];
 }
 
 /* The unit (sched/zero.h) that a tensor lies in. */
 static inline uint32_t wh_net_unit(const struct wh_net *net, const struct wh_param *p) {
-    if (p->layer >= 0) return (uint32_t)p->layer + 1;
-    return p->offset < net->unit_border[1] ? 0 : net->shape.model->L + 1;
+    return wh_params_unit(p, net->shape.model->L);
 }
 
 /* From a contribution to the unit's sums to the next one's, in elements. */

@@ -57,14 +57,22 @@ static void gain_row(const void *context, size_t r, float *acc, float *scratch) 
         k->net->vec->rms_norm_grads(acc, dy, x, rstd, C);
 }
 
-void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *x, const float *stats, const void *dy,
-                      enum wh_param_id gain, int layer, bool add, void *dx) {
+void wh_norm_gain_gradient(struct wh_net *net, uint32_t piece, const void *x, const float *stats, const void *dy,
+                           enum wh_param_id gain, int layer) {
     const uint64_t since = wh_clock_ns();
-    const size_t C = net->shape.model->C;
     const bool full = net->shape.model->layer_norm;
     const struct wh_param *g = wh_net_param(net, gain, layer), *b = full ? norm_bias(net, gain, layer) : NULL;
     const struct norm_back context = {net, x, dy, stats};
     wh_gradient_vectors(net, piece, g, b, gain_row, &context);
+    wh_net_book(net, WH_TIME_NORM_BACK, since);
+}
+
+void wh_norm_input_gradient(struct wh_net *net, size_t n, const void *x, const float *stats, const void *dy,
+                            enum wh_param_id gain, int layer, bool add, void *dx) {
+    const uint64_t since = wh_clock_ns();
+    const size_t C = net->shape.model->C;
+    const bool full = net->shape.model->layer_norm;
+    const struct wh_param *g = wh_net_param(net, gain, layer);
 #pragma omp parallel num_threads(net->shape.threads)
     {
         float *scratch = wh_rows_scratch(net), *back = scratch + 2 * C;
@@ -89,4 +97,10 @@ void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *
         }
     }
     wh_net_book(net, WH_TIME_NORM_BACK, since);
+}
+
+void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *x, const float *stats, const void *dy,
+                      enum wh_param_id gain, int layer, bool add, void *dx) {
+    wh_norm_gain_gradient(net, piece, x, stats, dy, gain, layer);
+    wh_norm_input_gradient(net, n, x, stats, dy, gain, layer, add, dx);
 }

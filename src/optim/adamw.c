@@ -26,18 +26,36 @@ static bool owns_block(struct wh_range own, const struct wh_norm_block *b) {
     return inside;
 }
 
-/* a->blocks has room for all of them; of each tensor's those that others own are dropped again. */
+/* Turns a block of the logical tensor into one of `p`, the part of it that is held; false: it isn't held. */
+static bool bring_home(const struct wh_param *p, const struct wh_param *whole, struct wh_norm_block *b) {
+    const size_t at = b->offset - whole->offset, cols = p->cols ? p->cols : p->rows;
+    const size_t row = whole->cols ? at / whole->cols : 0, col = whole->cols ? at % whole->cols : at;
+    const size_t first_row = p->cols ? p->first_row : 0, first_col = p->cols ? p->first_col : p->first_row;
+    const size_t rows = p->cols ? p->rows : 1;
+    if (row < first_row || row >= first_row + rows || col < first_col || col >= first_col + cols) return false;
+    WH_ASSERT(row + b->rows <= first_row + rows && col + b->cols <= first_col + cols);
+    b->offset = p->offset + (row - first_row) * cols + (col - first_col);
+    b->ld = cols;
+    return true;
+}
+
+/* Walks through the blocks of the whole model, whose numbers are their places. a->blocks has room for all of them; of each
+ * tensor's those that others hold or own are dropped again. */
 static void fill_blocks(struct wh_adamw *a) {
-    const struct wh_params *params = a->buffers.params;
+    const struct wh_params *held = a->buffers.params, *whole = wh_params_whole(held);
     size_t place = 0, kept = 0;
-    for (size_t i = 0; i < params->count; i++) {
-        const struct wh_norm_block *of_tensor = a->blocks + kept;
-        const size_t count = wh_norm_blocks(&params->list[i], a->buffers.grain.tensor, a->blocks + kept);
-        for (size_t k = 0; k < count; k++, place++)
-            if (owns_block(a->buffers.own, &of_tensor[k])) {
-                a->place[kept] = place;
-                a->blocks[kept++] = of_tensor[k];
-            }
+    for (size_t i = 0, h = 0; i < whole->count; i++) {
+        struct wh_norm_block *of_tensor = a->blocks + kept;
+        const size_t count = wh_norm_blocks(&whole->list[i], a->buffers.grain.tensor, of_tensor);
+        const bool holds = h < held->count && held->list[h].index == i;
+        for (size_t k = 0; k < count && holds; k++) {
+            struct wh_norm_block b = of_tensor[k];
+            if (!bring_home(&held->list[h], &whole->list[i], &b) || !owns_block(a->buffers.own, &b)) continue;
+            a->place[kept] = place + k;
+            a->blocks[kept++] = b;
+        }
+        place += count;
+        h += holds;
     }
     a->own_blocks = kept;
 }
@@ -55,7 +73,7 @@ enum wh_status wh_adamw_new(const struct wh_adamw_settings *settings, const stru
     struct wh_adamw a = {.settings = *settings, .buffers = *buffers};
     const struct wh_params *params = buffers->params;
     check_buffers(buffers);
-    a.block_count = wh_norm_block_count(params, buffers->grain.tensor);
+    a.block_count = wh_norm_block_count(wh_params_whole(params), buffers->grain.tensor);
     for (size_t i = 0; i < params->count; i++) a.span_count += tensor_spans(&params->list[i], buffers->own, NULL);
     a.partial = buffers->partial ? buffers->partial : calloc(a.block_count, sizeof *a.partial);
     a.blocks = calloc(a.block_count, sizeof *a.blocks);

@@ -36,7 +36,7 @@ struct wh_adamw_settings {
 /* Borrowed. A buffer may hold a part of the line of parameters only: element e of the line lies at buffer[e - first]. Each
  * holds at least what is owned. */
 struct wh_adamw_buffers {
-    const struct wh_params *params;
+    const struct wh_params *params; /* the model's table, or the part of it that is held */
     struct wh_grain grain;
     const struct wh_vec *vec;
     int threads;

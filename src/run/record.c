@@ -31,8 +31,7 @@ static enum wh_status write_memory(const struct wh_session *s, const char *folde
                     net->arena.row_bytes[i] + net->shared.row_bytes[i] + rest);
     }
     wh_text_add(&text, "  {\"row\": \"memory.total\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}],\n",
-                own.used_bytes + shared.used_bytes + between,
-                net->arena.used_bytes + net->shared.used_bytes + between);
+                own.used_bytes + shared.used_bytes + between, net->arena.used_bytes + net->shared.used_bytes + between);
     wh_text_add(&text, " \"peak_resident_bytes\": %zu}\n", wh_memory_peak_bytes());
     return write_in(folder, "memory.json", &text);
 }
@@ -66,7 +65,7 @@ static uint64_t validation_passes(const struct wh_session *s) {
 
 enum wh_status wh_record_predict(const struct wh_session *s, uint64_t first, uint64_t last, struct wh_traffic *out) {
     const struct wh_config *c = s->config;
-    WH_TRY(wh_traffic_new(&s->net.shape, c->optimizer.bucket_bytes, out));
+    WH_TRY(wh_traffic_new(&s->stage, c->optimizer.bucket_bytes, out));
     for (uint64_t step = first + 1; step <= last; step++) {
         wh_traffic_step(out, c->checks.replicas && step % c->checks.replicas == 0);
         if (s->valid && wh_session_validates(c, step)) wh_traffic_evaluate(out, validation_passes(s));
@@ -86,18 +85,20 @@ static enum wh_status write_traffic(const struct wh_session *s, uint64_t first, 
     struct wh_traffic predicted;
     struct wh_text text = {0};
     WH_TRY(wh_record_predict(s, first, s->step, &predicted));
-    wh_text_add(&text, "{\"schema\": \"wanhe.communication/1\", \"ranks\": %u, \"rank\": %u, \"steps\": %llu, \"rows\": [",
+    wh_text_add(&text,
+                "{\"schema\": \"wanhe.communication/1\", \"ranks\": %u, \"rank\": %u, \"steps\": %llu, \"rows\": [",
                 s->team->world, s->team->rank, (unsigned long long)(s->step - first));
     for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
         const char *name = wh_traffic_row_name(&predicted, (enum wh_traffic_row)i);
         const struct wh_comm_row *row = find_row(s, name), none = {0};
         if (!row) row = &none;
-        wh_text_add(&text,
-                    "%s\n  {\"row\": \"%s\", \"predicted_calls\": %llu, \"calls\": %llu, \"predicted_sent_bytes\": %llu, "
-                    "\"sent_bytes\": %llu, \"ms\": %.3f, \"exposed_ms\": %.3f}",
-                    i ? "," : "", name, (unsigned long long)predicted.row[i].calls, (unsigned long long)row->calls,
-                    (unsigned long long)predicted.row[i].sent_bytes, (unsigned long long)row->sent_bytes,
-                    (double)row->ns * 1e-6, (double)row->exposed_ns * 1e-6);
+        wh_text_add(
+            &text,
+            "%s\n  {\"row\": \"%s\", \"predicted_calls\": %llu, \"calls\": %llu, \"predicted_sent_bytes\": %llu, "
+            "\"sent_bytes\": %llu, \"ms\": %.3f, \"exposed_ms\": %.3f}",
+            i ? "," : "", name, (unsigned long long)predicted.row[i].calls, (unsigned long long)row->calls,
+            (unsigned long long)predicted.row[i].sent_bytes, (unsigned long long)row->sent_bytes,
+            (double)row->ns * 1e-6, (double)row->exposed_ns * 1e-6);
     }
     wh_text_add(&text, "]}\n");
     wh_traffic_free(&predicted);
@@ -109,7 +110,7 @@ static enum wh_status write_all(const struct wh_session *s, const struct wh_trai
     WH_TRY(wh_dir_create(folder));
     WH_TRY(write_memory(s, folder));
     WH_TRY(write_times(summary, folder));
-    return s->replica.net ? write_traffic(s, summary->first_step, folder) : WH_OK;
+    return s->team ? write_traffic(s, summary->first_step, folder) : WH_OK;
 }
 
 enum wh_status wh_record_write(const struct wh_session *s, const struct wh_train_summary *summary, const char *folder) {

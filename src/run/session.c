@@ -4,52 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arch/owners.h"
 #include "data/tokenizer.h"
 #include "model/rows.h"
 #include "optim/schedule.h"
 #include "os/memory.h"
 #include "os/probe.h"
-
-/* Shape of the net that a configuration asks for on data-parallel rank `rank`. */
-static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_params *params, uint32_t rank,
-                                    const size_t *owner_border) {
-    static const char *const kernels[] = {NULL, "reference", "avx2", "avx512"};
-    static const enum wh_keep keep[] = {WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS};
-    return (struct wh_net_shape){
-        .model = &c->arch,
-        .params = params,
-        .grain = c->grain,
-        .T = c->tokens.sequence_length,
-        .micro_batch = c->tokens.micro_batch,
-        .global_batch = c->tokens.global_batch,
-        .dtype = c->model.dtype,
-        .grad_dtype = c->optimizer.accumulate_grad_in_fp32 ? WH_F32 : c->model.dtype,
-        .keep = keep[c->recompute],
-        .full_layers = c->recompute_full_layers,
-        .train = true,
-        .loss_block_tokens = c->loss_block_tokens,
-        .threads = c->threads ? (int)c->threads : wh_probe_processors(),
-        .kernels = kernels[c->kernels],
-        .seed = c->general.seed,
-        .data = {.ranks = c->parallelism.dp,
-                 .rank = rank,
-                 .zero_stage = c->parallelism.dp > 1 ? c->optimizer.zero_stage : 0,
-                 .owner_border = owner_border,
-                 .prefetch = c->optimizer.prefetch},
-    };
-}
-
-static enum wh_status new_owners(const struct wh_config *c, const struct wh_params *params, size_t **out) {
-    size_t *border = calloc((size_t)c->parallelism.dp + 1, sizeof *border);
-    if (!border) return WH_FAIL(WH_NOMEM, "no memory for the owners' borders");
-    enum wh_status status = wh_owners(params, c->grain.tensor, c->parallelism.dp, border);
-    if (status == WH_OK)
-        *out = border;
-    else
-        free(border);
-    return status;
-}
 
 /* The configured tokenizer and the token that ends a document (-1: none). */
 static enum wh_status open_tokenizer(const struct wh_config *c, struct wh_tokenizer **tokenizer, int64_t *end_of_text) {
@@ -116,10 +75,8 @@ static enum wh_status open_batch(struct wh_session *s) {
 }
 
 static enum wh_status open_net(struct wh_session *s) {
-    const uint32_t rank = s->team ? wh_comm_rank(s->team->dp) : 0;
+    struct wh_net_shape shape = s->stage.shape;
     struct wh_arena predicted;
-    WH_TRY(new_owners(s->config, &s->params, &s->owner_border));
-    struct wh_net_shape shape = shape_of(s->config, &s->params, rank, s->owner_border);
     shape.data.job = s->team ? s->team->job : NULL;
     WH_TRY(wh_net_predict(&shape, &predicted, NULL));
     const size_t available = wh_memory_available_bytes();
@@ -130,30 +87,17 @@ static enum wh_status open_net(struct wh_session *s) {
             " model.dtype: bfloat16, grain.data: 1",
             (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
     WH_TRY(wh_net_new(&shape, &s->net));
-    if (wh_net_ranks(&shape) == 1) return WH_OK;
-    return wh_replica_open(&s->net, s->team->job, s->team->dp, s->config->optimizer.bucket_bytes, &s->replica);
-}
-
-static enum wh_status predict(const struct wh_config *c, uint32_t rank, const struct wh_params *params,
-                              const size_t *owner_border, size_t *private_bytes, size_t *arena_bytes) {
-    const struct wh_net_shape shape = shape_of(c, params, rank, owner_border);
-    struct wh_arena own, shared;
-    WH_TRY(wh_net_predict(&shape, &own, &shared));
-    *private_bytes = own.used_bytes, *arena_bytes = shared.used_bytes;
-    return WH_OK;
+    return wh_engine_open(&s->stage, &s->net, s->team, s->config->optimizer.bucket_bytes, &s->engine);
 }
 
 enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, size_t *private_bytes,
                                   size_t *arena_bytes) {
-    struct wh_params params;
-    size_t *owner_border;
-    WH_TRY(wh_params_new(&config->arch, &params));
-    enum wh_status status = new_owners(config, &params, &owner_border);
-    if (status == WH_OK) {
-        status = predict(config, rank, &params, owner_border, private_bytes, arena_bytes);
-        free(owner_border);
-    }
-    wh_params_free(&params);
+    struct wh_stage stage;
+    struct wh_arena own, shared;
+    WH_TRY(wh_stage_new(config, rank, &stage));
+    enum wh_status status = wh_net_predict(&stage.shape, &own, &shared);
+    if (status == WH_OK) *private_bytes = own.used_bytes, *arena_bytes = shared.used_bytes;
+    wh_stage_free(&stage);
     return status;
 }
 
@@ -165,7 +109,7 @@ static enum wh_status open_optimizer(struct wh_session *s) {
                                                .eps = c->optimizer.eps,
                                                .weight_decay = c->optimizer.weight_decay,
                                                .clip = c->optimizer.clip_grad};
-    const struct wh_adamw_buffers buffers = {.params = &s->params,
+    const struct wh_adamw_buffers buffers = {.params = &s->stage.part,
                                              .grain = c->grain,
                                              .vec = net->vec,
                                              .threads = net->shape.threads,
@@ -186,10 +130,9 @@ static enum wh_status open_optimizer(struct wh_session *s) {
 }
 
 enum wh_status wh_session_open(const struct wh_config *config, const struct wh_team *team, struct wh_session *out) {
-    struct wh_session s = {.config = config, .team = team};
     enum wh_status status;
-    WH_TRY_GOTO(wh_params_new(&config->arch, &s.params), close);
-    *out = s; /* the table's address goes into the net */
+    *out = (struct wh_session){.config = config, .team = team};
+    WH_TRY(wh_stage_new(config, team ? team->rank : 0, &out->stage));
     WH_TRY_GOTO(open_data(out), close_out);
     if (config->data.document_mask) WH_TRY_GOTO(wh_session_end_of_text(config, &out->end_of_text), close_out);
     WH_TRY_GOTO(open_batch(out), close_out);
@@ -199,21 +142,18 @@ enum wh_status wh_session_open(const struct wh_config *config, const struct wh_t
 close_out:
     wh_session_close(out);
     return status;
-close:
-    return status;
 }
 
 void wh_session_close(struct wh_session *s) {
     wh_adamw_free(&s->adamw);
-    wh_replica_close(&s->replica);
+    wh_engine_close(&s->engine);
     wh_net_free(&s->net);
     wh_tokens_close(s->train);
     wh_tokens_close(s->valid);
-    wh_params_free(&s->params);
+    wh_stage_free(&s->stage);
     free(s->ids);
     free(s->labels);
     free(s->document_start);
-    free(s->owner_border);
     *s = (struct wh_session){0};
 }
 
@@ -225,24 +165,17 @@ static struct wh_batch data_of(const struct wh_session *s, const struct wh_token
                              .split_documents = s->config->data.document_mask};
 }
 
-/* Loss (still a sum) and gradient norm of the batch whose micro-batches are through. */
-static enum wh_status finish_batch(struct wh_session *s, const struct wh_net_batch *batch, uint32_t step,
-                                   struct wh_step_result *r) {
-    const uint64_t every = s->config->checks.replicas;
-    if (s->replica.net) {
-        WH_TRY(wh_replica_finish(&s->replica, batch, step, &r->loss));
-        if (every && (s->step + 1) % every == 0) WH_TRY(wh_replica_compare(&s->replica, s->step + 1));
-    } else {
-        r->loss = wh_net_finish(&s->net, batch, step);
-    }
+static enum wh_status gradient_norm(struct wh_session *s, double *norm) {
     const uint64_t since = wh_clock_ns(), waited = s->net.times.ns[WH_TIME_COMM];
-    if (s->replica.net)
-        WH_TRY(wh_replica_norm(&s->replica, &s->adamw, &r->grad_norm));
-    else
-        r->grad_norm = wh_adamw_grad_norm(&s->adamw);
+    WH_TRY(wh_engine_norm(&s->engine, &s->adamw, norm));
     wh_net_book(&s->net, WH_TIME_NORM_GLOBAL, since);
     s->net.times.ns[WH_TIME_NORM_GLOBAL] -= s->net.times.ns[WH_TIME_COMM] - waited;
     return WH_OK;
+}
+
+static enum wh_status compare_replicas(struct wh_session *s) {
+    const uint64_t every = s->config->checks.replicas, step = s->step + 1;
+    return every && step % every == 0 && s->engine.replica.net ? wh_replica_compare(&s->engine.replica, step) : WH_OK;
 }
 
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out) {
@@ -256,9 +189,9 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     if (r.valid_labels == 0)
         return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label",
                        (unsigned long long)s->step + 1);
-    for (uint32_t i = 0; i < c->tokens.accumulation; i++)
-        WH_TRY(wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step));
-    WH_TRY(finish_batch(s, &batch, step, &r));
+    WH_TRY(wh_engine_step(&s->engine, &batch, 1.0f / (float)r.valid_labels, step, &r.loss));
+    WH_TRY(compare_replicas(s));
+    WH_TRY(gradient_norm(s, &r.grad_norm));
     r.loss /= (double)r.valid_labels;
     r.lr = wh_schedule_rate(&c->optimizer.lr, s->step + 1);
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
@@ -270,7 +203,7 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     const uint64_t since = wh_clock_ns();
     wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
     wh_net_book(&s->net, WH_TIME_OPTIMIZER, since);
-    if (s->replica.net) wh_replica_updated(&s->replica);
+    wh_engine_updated(&s->engine);
     s->step++;
     s->samples += c->tokens.global_batch;
     s->tokens += r.valid_labels;
@@ -279,24 +212,15 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
 }
 
 /* Forward passes of `n` sequences; their losses are where *losses says. */
-static enum wh_status evaluate_some(struct wh_net *net, struct wh_replica *replica, const struct wh_net_batch *batch,
+static enum wh_status evaluate_some(struct wh_net *net, struct wh_engine *engine, const struct wh_net_batch *batch,
                                     uint32_t n, const double **losses) {
-    if (!replica) {
-        WH_TRY(wh_net_evaluate(net, batch, n));
-        *losses = net->sequence_loss;
-        return WH_OK;
-    }
-    const uint32_t most = net->shape.micro_batch, first = net->shape.data.rank * most;
-    const size_t at = (size_t)first * net->shape.T;
-    const uint32_t own = n <= first ? 0 : n - first < most ? n - first : most;
-    const struct wh_net_batch part = {batch->ids + at, batch->labels + at,
-                                      batch->document_start ? batch->document_start + at : NULL};
-    WH_TRY(wh_replica_evaluate(replica, &part, own));
-    *losses = replica->eval_loss;
+    if (engine) return wh_engine_evaluate(engine, batch, n, losses);
+    WH_TRY(wh_net_evaluate(net, batch, n));
+    *losses = net->sequence_loss;
     return WH_OK;
 }
 
-enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_replica *replica, const struct wh_batch *data,
+enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_engine *engine, const struct wh_batch *data,
                                    uint64_t limit, uint32_t *ids, int32_t *labels, uint32_t *document_start,
                                    struct wh_evaluation *out) {
     const uint64_t all = data->sampler->sequences, count = limit && limit < all ? limit : all;
@@ -314,7 +238,7 @@ enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_replica *replic
                                  &valid));
             e.labels += valid;
         }
-        WH_TRY(evaluate_some(net, replica, &batch, n, &losses));
+        WH_TRY(evaluate_some(net, engine, &batch, n, &losses));
         for (uint32_t i = 0; i < n; i++) sum += losses[i]; /* in this order whoever has computed them */
     }
     e.loss = e.labels ? sum / (double)e.labels : 0.0;
@@ -330,6 +254,5 @@ bool wh_session_validates(const struct wh_config *c, uint64_t step) {
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out) {
     const struct wh_batch data = data_of(s, s->valid, &s->valid_sampler);
     const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
-    return wh_session_evaluate(&s->net, s->replica.net ? &s->replica : NULL, &data, limit, s->ids, s->labels,
-                               s->document_start, out);
+    return wh_session_evaluate(&s->net, &s->engine, &data, limit, s->ids, s->labels, s->document_start, out);
 }

@@ -14,16 +14,14 @@
 #include "data/batch.h"
 #include "model/net.h"
 #include "optim/adamw.h"
-#include "run/replica.h"
-#include "run/team.h"
+#include "run/engine.h"
 
 struct wh_session {
     const struct wh_config *config; /* borrowed */
     const struct wh_team *team;     /* borrowed; NULL: one rank */
-    struct wh_params params;
-    size_t *owner_border; /* [dp + 1] */
+    struct wh_stage stage;
     struct wh_net net;
-    struct wh_replica replica; /* .net NULL: one rank */
+    struct wh_engine engine;
     struct wh_adamw adamw;
     struct wh_tokens *train, *valid; /* valid NULL: none */
     struct wh_sampler sampler, valid_sampler;
@@ -62,12 +60,12 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
 
 /* Mean loss of `net` over all whole sequences of `tokens`, at most `limit` (0: all): the sum over counted labels, sequence
  * by sequence, over their number, whatever the micro-batch and the ranks (case B05). Arrays hold ranks * micro_batch * T
- * elements. `replica` NULL: alone; else all ranks of the job call it. Errors: DATA, PEER. */
+ * elements. `engine` NULL: a net alone; else all ranks of the job call it. Errors: DATA, PEER. */
 struct wh_evaluation {
     double loss;
     uint64_t sequences, labels;
 };
-enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_replica *replica, const struct wh_batch *data,
+enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_engine *engine, const struct wh_batch *data,
                                    uint64_t limit, uint32_t *ids, int32_t *labels, uint32_t *document_start,
                                    struct wh_evaluation *out);
 

@@ -15,6 +15,7 @@ enum wh_status wh_team_open(struct wh_launch_rank *self, const struct wh_mesh *m
     WH_TRY_GOTO(wh_comm_job_join(self->job, self->rank), close);
     WH_TRY_GOTO(open_group(&team, WH_TEAM_ALL, WH_AXIS_WORLD, &team.all), close);
     WH_TRY_GOTO(open_group(&team, WH_TEAM_DP, WH_AXIS_DP, &team.dp), close);
+    WH_TRY_GOTO(open_group(&team, WH_TEAM_PP, WH_AXIS_PP, &team.pp), close);
     *out = team;
     return WH_OK;
 close:
@@ -22,9 +23,15 @@ close:
     return status;
 }
 
-void wh_team_close(struct wh_team *team) {
+void wh_team_close_groups(struct wh_team *team) {
+    wh_comm_close(team->pp);
     wh_comm_close(team->dp);
     wh_comm_close(team->all);
+    team->pp = team->dp = team->all = NULL;
+}
+
+void wh_team_close(struct wh_team *team) {
+    wh_team_close_groups(team);
     wh_comm_job_leave(team->job);
     *team = (struct wh_team){0};
 }

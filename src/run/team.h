@@ -19,15 +19,18 @@ struct wh_team {
     struct wh_comm_job *job;
     struct wh_comm *all; /* every rank */
     struct wh_comm *dp;  /* the replicas of this rank's pieces: who sum the same gradients */
+    struct wh_comm *pp;  /* the stages of this rank's replica, in order */
     struct wh_launch_rank *self;
 };
 
 /* Ids of the groups in wh_comm_open. */
-enum { WH_TEAM_ALL, WH_TEAM_DP };
+enum { WH_TEAM_ALL, WH_TEAM_DP, WH_TEAM_PP };
 
 /* Joins the job of `self`, whose ranks are those of `mesh`, and opens the groups. Errors: NOMEM, PEER. */
 enum wh_status wh_team_open(struct wh_launch_rank *self, const struct wh_mesh *mesh, struct wh_team *out);
 void wh_team_close(struct wh_team *team);
+/* The groups alone: for who has joined the job himself. */
+void wh_team_close_groups(struct wh_team *team);
 
 /* The largest of what the ranks say: how all come to the same decision. Every rank calls it; costs one small message.
  * NULL: `value` itself. Errors: PEER. */

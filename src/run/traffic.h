@@ -1,9 +1,10 @@
-/* What a data-parallel rank moves: the collectives of a run, each described once, for the engine (run/replica.h) that makes
- * and starts them and for the prediction that counts their calls and bytes without running anything.
+/* What a rank moves: the collectives and messages of a run, each described once, for the engine (run/replica.h,
+ * run/pipeline.h) that makes and starts them and for the prediction that counts their calls and bytes without running
+ * anything.
  *
  *     struct wh_traffic t;
- *     WH_TRY(wh_traffic_new(&shape, bucket_bytes, &t));
- *     for each step:          wh_traffic_step(&t, false);
+ *     WH_TRY(wh_traffic_new(&stage, bucket_bytes, &t));
+ *     for each step:          wh_traffic_step(&t, with_check);
  *     for each validation:    wh_traffic_evaluate(&t, passes);
  *     t.row[i].calls, t.row[i].sent_bytes                    // what wh_comm_rows will say of this rank
  *     wh_traffic_free(&t);
@@ -13,37 +14,48 @@
 #define WH_RUN_TRAFFIC_H
 
 #include "comm/comm.h"
-#include "model/net.h"
+#include "run/stage.h"
+
+/* X(id, name, meaning) */
+#define WH_TRAFFIC_ROWS(X)                                                                                         \
+    X(GRADS, "dp.grad.all_reduce", "gradients, in buckets; from stage 1 on dp.grad.reduce_scatter")                \
+    X(WEIGHTS, "dp.weight.all_gather", "weights from their owners (stage 1 on)")                                   \
+    X(EMBED, "dp.embed.all_gather", "gradients of the embedded tokens")                                            \
+    X(CHECK, "dp.check.all_gather", "hashes of what must be equal")                                                \
+    X(ACT, "pp.act.send", "activations to the next stage")                                                         \
+    X(GRAD, "pp.grad.send", "their gradients to the stage before")                                                 \
+    X(EMBED_MOVE, "pp.embed.send", "gradients of the embedded tokens, to the last stage, which owns a tied table") \
+    X(TABLE_MOVE, "pp.table.send", "the tied table after its update, to the first stage")                          \
+    X(LOSS, "loss.all_reduce", "losses of the leaves of the batch, 0 where another rank has them")                 \
+    X(NORM, "norm.all_reduce", "partial sums of the gradient norm, 0 where another rank has them")                 \
+    X(EVAL, "eval.all_reduce", "losses of an evaluation's sequences, 0 where another rank has them")
 
 enum wh_traffic_row {
-    WH_TRAFFIC_GRADS,   /* dp.grad.all_reduce, dp.grad.reduce_scatter (stage 1 on) */
-    WH_TRAFFIC_WEIGHTS, /* dp.weight.all_gather */
-    WH_TRAFFIC_EMBED,   /* dp.embed.all_gather: gradients of the embedded tokens */
-    WH_TRAFFIC_LOSS,    /* dp.loss.all_gather */
-    WH_TRAFFIC_NORM,    /* dp.norm.all_reduce: partial sums of the gradient norm (stage 1 on) */
-    WH_TRAFFIC_EVAL,    /* dp.eval.all_gather */
-    WH_TRAFFIC_CHECK,   /* dp.check.all_gather: hashes of what must be equal */
-    WH_TRAFFIC_COUNT
+#define X(id, name, meaning) WH_TRAFFIC_##id,
+    WH_TRAFFIC_ROWS(X)
+#undef X
+        WH_TRAFFIC_COUNT
 };
 
 struct wh_traffic {
-    struct wh_net_shape shape; /* borrows what it borrows */
+    const struct wh_stage *stage; /* borrowed */
     struct wh_zero_plan zero;
     struct wh_sum_joins joins;
     size_t *unit_border; /* [L + 3] */
-    size_t norm_blocks;
+    size_t norm_blocks;  /* of the whole model */
+    bool table_fresh;    /* the first stage has the table as it is now */
     struct {
         uint64_t calls, sent_bytes;
     } row[WH_TRAFFIC_COUNT];
 };
 
-/* shape->data.ranks > 1. Errors: NOMEM. */
-enum wh_status wh_traffic_new(const struct wh_net_shape *shape, uint64_t bucket_bytes, struct wh_traffic *out);
+/* Errors: NOMEM. */
+enum wh_status wh_traffic_new(const struct wh_stage *stage, uint64_t bucket_bytes, struct wh_traffic *out);
 void wh_traffic_free(struct wh_traffic *t);
 
 const char *wh_traffic_row_name(const struct wh_traffic *t, enum wh_traffic_row row);
 
-/* The calls, without buffers. `border` [ranks + 1] and `sum` are room that the call then points to. */
+/* The calls, without buffers. `border` [dp + 1] and `sum` are room that the call then points to. */
 struct wh_comm_call wh_traffic_bucket(const struct wh_traffic *t, uint32_t bucket, size_t *border,
                                       struct wh_comm_sum *sum);
 struct wh_comm_call wh_traffic_unit(const struct wh_traffic *t, uint32_t unit, size_t *border);
@@ -52,8 +64,13 @@ struct wh_comm_call wh_traffic_loss(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_norm(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_eval(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_check(const struct wh_traffic *t);
+/* A message of a micro-batch's activations or gradients; of this rank's rows of the embedded tokens; of a tied table. */
+struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traffic_row row, bool sends, uint32_t peer);
 
 enum { WH_TRAFFIC_HASHES = 5 }; /* weights, gradients, master weights, first and second moments */
+
+/* Which ranks add their partial sums of the norm: those that own different parameters. NULL-free: WORLD, PP or none. */
+enum wh_mesh_axis wh_traffic_norm_axis(const struct wh_traffic *t);
 
 /* Counts. An evaluation of `passes` forward passes; with weights owned in parts the units that are old are gathered. */
 void wh_traffic_step(struct wh_traffic *t, bool with_check);

@@ -17,6 +17,7 @@
 #include "run/metrics.h"
 #include "run/record.h"
 #include "run/team.h"
+#include "run/traffic.h"
 #include "run/train_int.h"
 #include "run/weights.h"
 
@@ -39,10 +40,11 @@ struct run {
 /* Rank 0 alone writes files and tells how far the run is. */
 static bool leads(const struct run *r) { return wh_team_rank(r->team) == 0; }
 
-/* For the launcher: this rank lives, and what it does. */
-static void at(struct run *r, uint64_t step, const char *doing) {
-    if (r->team) wh_launch_at(r->team->self, (int64_t)step, doing);
+/* For the launcher: this rank lives, and what it does; in step -1 the run has not begun. */
+static void at(struct run *r, int64_t step, const char *doing) {
+    if (r->team) wh_launch_at(r->team->self, step, doing);
 }
+static void at_step(struct run *r, const char *doing) { at(r, (int64_t)r->session.step, doing); }
 
 static void emit(struct run *r, void (*to)(void *, const char *), const char *text) {
     struct wh_text line = {0};
@@ -124,7 +126,7 @@ static enum wh_status write_tokenizer(const struct run *r) {
 static enum wh_status save(struct run *r) {
     struct wh_text remarks = {0};
     if (r->saved_step == r->session.step) return WH_OK;
-    at(r, r->session.step, "saving");
+    at_step(r, "saving");
     enum wh_status status = wh_weights_save(&r->session, r->options->out, &remarks);
     say_remarks(r, &remarks);
     if (status != WH_OK) return wh_while(status, "saving step %llu", (unsigned long long)r->session.step);
@@ -212,7 +214,7 @@ static void progress(struct run *r, const struct wh_metrics_step *m) {
 
 static enum wh_status validate(struct run *r) {
     struct wh_evaluation e;
-    at(r, r->session.step, "validating");
+    at_step(r, "validating");
     const struct wh_times times = r->session.net.times; /* those of the steps alone */
     WH_TRY(wh_session_validate(&r->session, &e));
     r->session.net.times = times;
@@ -227,7 +229,7 @@ static bool every(uint64_t step, uint64_t interval) { return interval > 0 && ste
 static enum wh_status one_step(struct run *r) {
     const struct wh_config *c = r->config;
     struct wh_metrics_step m;
-    at(r, r->session.step + 1, "computing");
+    at(r, (int64_t)r->session.step + 1, "computing");
     const uint64_t began = wh_clock_ns();
     WH_TRY(wh_session_step(&r->session, &m.result));
     const double seconds = (double)(wh_clock_ns() - began) * 1e-9;
@@ -254,7 +256,7 @@ static enum wh_status one_step(struct run *r) {
 
 /* A signal may come to any rank, and to each at another moment: all stop after the same step. */
 static enum wh_status agree_to_stop(struct run *r, uint32_t *signal_number) {
-    at(r, r->session.step, "waiting for the other ranks");
+    at_step(r, "waiting for the other ranks");
     return wh_team_max(r->team, (uint32_t)wh_signal_pending(), signal_number);
 }
 
@@ -286,6 +288,54 @@ static void add_ranks(const struct run *r, struct wh_text *out) {
     if (r->team && c->optimizer.zero_stage > 0) wh_text_add(out, ", ZeRO %u", c->optimizer.zero_stage);
 }
 
+/* 96 B, 2.8 KiB, 12.0 MiB */
+static void add_bytes(struct wh_text *out, uint64_t bytes) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes / 1024.0;
+    int unit = 0;
+    if (bytes < 1024) {
+        wh_text_add(out, "%llu B", (unsigned long long)bytes);
+        return;
+    }
+    for (; value >= 1024.0 && unit < 3; unit++) value /= 1024.0;
+    wh_text_add(out, "%.1f %s", value, units[unit]);
+}
+
+/* What a rank holds by the ledger (memory.total). */
+static size_t rank_bytes(const struct run *r) {
+    const struct wh_net *net = &r->session.net;
+    return net->arena.used_bytes + net->shared.used_bytes + (r->team ? wh_comm_job_own_bytes(r->team->world) : 0);
+}
+
+/* What ranks cost: bytes sent by row, of a step without validation and comparison; sums that ZeRO doesn't share out. */
+static enum wh_status describe_traffic(struct run *r) {
+    const struct wh_config *c = r->config;
+    struct wh_traffic t;
+    struct wh_text rows = {0}, sum = {0};
+    uint64_t all = 0;
+    if (!r->team) return WH_OK;
+    WH_TRY(wh_traffic_new(&r->session.stage, c->optimizer.bucket_bytes, &t));
+    wh_traffic_step(&t, false);
+    for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
+        if (t.row[i].calls == 0) continue;
+        wh_text_add(&rows, "%s%s ", rows.bytes ? ", " : "", wh_traffic_row_name(&t, (enum wh_traffic_row)i));
+        add_bytes(&rows, t.row[i].sent_bytes);
+        all += t.row[i].sent_bytes;
+    }
+    add_bytes(&sum, all);
+    say(r, "rank 0 sends %s a step: %s", sum.data, rows.data);
+    if (c->optimizer.zero_stage >= 2 && c->tokens.accumulation > 1)
+        say(r,
+            "ZeRO %u shares out gradients only where tokens.batch_accumulation_per_replica is 1: here it is %u, and "
+            "every "
+            "rank keeps whole sums",
+            c->optimizer.zero_stage, c->tokens.accumulation);
+    wh_text_fini(&rows);
+    wh_text_fini(&sum);
+    wh_traffic_free(&t);
+    return WH_OK;
+}
+
 static void describe(struct run *r) {
     const struct wh_config *c = r->config;
     const struct wh_net *net = &r->session.net;
@@ -293,14 +343,14 @@ static void describe(struct run *r) {
     struct wh_text ranks = {0};
     add_ranks(r, &ranks);
     say(r, "%s, %zu parameters, %s; batch %u x %u tokens in %u micro-batch%s of %u%s; %s, %s kernels",
-        wh_family_name(c->arch.family), r->session.params.elems, wh_dtype_name(net->shape.dtype),
+        wh_family_name(c->arch.family), r->session.stage.whole.elems, wh_dtype_name(net->shape.dtype),
         c->tokens.global_batch, c->tokens.sequence_length, c->tokens.accumulation,
         c->tokens.accumulation == 1 ? "" : "es", c->tokens.micro_batch, each, ranks.data, net->vec->name);
     wh_text_fini(&ranks);
     if (!r->team && c->optimizer.zero_stage > 0)
         say(r, "optimizer.zero_stage %u has nothing to share out: there is one rank", c->optimizer.zero_stage);
     say(r, "grain: tensor %u, data %u, sequence %u; memory %.1f MiB%s; %llu sequences of text, %llu steps per epoch",
-        c->grain.tensor, c->grain.data, c->grain.sequence, (double)net->memory_bytes / 0x1p20, each,
+        c->grain.tensor, c->grain.data, c->grain.sequence, (double)rank_bytes(r) / 0x1p20, each,
         (unsigned long long)r->session.sampler.sequences, (unsigned long long)r->session.sampler.steps_per_epoch);
     if (r->session.sampler.left_over)
         say(r, "%llu sequences at the end of each epoch's order are left over",
@@ -310,9 +360,9 @@ static void describe(struct run *r) {
 /* The multiply-add peak of all ranks' threads, measured on all at once: what they can't have together doesn't count. */
 static enum wh_status measure_peak(struct run *r) {
     uint32_t all;
-    at(r, r->session.step, "waiting for the other ranks");
+    at_step(r, "waiting for the other ranks");
     WH_TRY(wh_team_max(r->team, 0, &all));
-    at(r, r->session.step, "measuring the peak");
+    at_step(r, "measuring the peak");
     r->summary.peak_gflops =
         wh_team_world(r->team) * wh_probe_fma_gflops(r->session.net.shape.threads, r->session.net.vec->name);
     return WH_OK;
@@ -320,11 +370,12 @@ static enum wh_status measure_peak(struct run *r) {
 
 static enum wh_status open_run(struct run *r) {
     const struct wh_config *c = r->config;
-    at(r, 0, "reading weights");
+    at(r, -1, "reading weights");
     WH_TRY(start(r));
     if (leads(r)) WH_TRY(write_config(r));
     if (leads(r)) WH_TRY(write_tokenizer(r));
     describe(r);
+    WH_TRY(describe_traffic(r));
     r->summary.first_step = r->session.step;
     if (r->session.step >= c->tokens.train_steps) {
         say(r, "all %llu steps are done", (unsigned long long)c->tokens.train_steps);
@@ -406,7 +457,7 @@ enum wh_status wh_train_rank(const struct wh_train_part *part, struct wh_launch_
     wh_signal_watch();
     WH_TRY(wh_team_open(self, &part->mesh, &team));
     struct run r = begin(part, &team);
-    at(&r, 0, "opening data and memory");
+    at(&r, -1, "opening data and memory");
     WH_TRY_GOTO(wh_session_open(r.config, &team, &r.session), end);
     status = run_steps(&r, out);
 end:
@@ -435,6 +486,6 @@ enum wh_status wh_train_run(const struct wh_config *config, const struct wh_trai
                             struct wh_train_summary *out) {
     struct wh_train_part part = {.given = config, .config = *config, .options = options};
     WH_TRY(wh_train_check_start(options));
-    if (config->parallelism.dp > 1) return wh_train_launch(config, options, out);
+    if (wh_config_ranks(config) > 1) return wh_train_launch(config, options, out);
     return run_alone(&part, out);
 }

@@ -12,6 +12,7 @@
 _Static_assert((int)WH_CONFIG_RANKS_MAX == (int)WH_COMM_RANKS_MAX,
                "what the configuration allows is what comm/ connects");
 
+static const uint64_t for_ever_ns = UINT64_MAX / 2;
 static const uint64_t default_silence_ns = 600000000000u;
 /* Ranks that wait for one that lives but never comes, or that saves for long, are more patient than the launcher. */
 enum { DEADLINE_SILENCES = 3 };
@@ -75,12 +76,15 @@ static enum wh_status check_memory(const struct launched *l, size_t *arena_bytes
     const struct wh_config *c = &l->part.config;
     const uint32_t world = l->part.mesh.world;
     const size_t available = wh_memory_available_bytes();
+    const size_t between = wh_comm_job_own_bytes(world);
     size_t sum = 0, most = 0;
+    *arena_bytes = 0;
     for (uint32_t r = 0; r < world; r++) {
-        size_t own;
-        WH_TRY(wh_session_predict(c, r, &own, arena_bytes));
-        const size_t bytes = own + *arena_bytes;
+        size_t own, arena;
+        WH_TRY(wh_session_predict(c, r, &own, &arena));
+        const size_t bytes = own + arena + between;
         sum += bytes;
+        if (arena > *arena_bytes) *arena_bytes = arena;
         if (bytes > most) most = bytes;
     }
     if (available == 0 || sum <= available) return WH_OK;
@@ -100,7 +104,7 @@ static enum wh_status launch(struct launched *l, struct wh_comm_job *job, struct
         .folder = o->out,
         .pin = l->part.config.threads <= (uint32_t)wh_probe_processors() / world,
         .silence_ns = o->silence_ns ? o->silence_ns : default_silence_ns,
-        .stop_grace_ns = o->silence_ns ? o->silence_ns : default_silence_ns, /* a step, and what it saves */
+        .stop_grace_ns = for_ever_ns, /* a step may be long; what hangs is silent, or late for the others */
         .prepare = prepare,
         .console = console,
         .console_context = (void *)(uintptr_t)o};

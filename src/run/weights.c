@@ -11,9 +11,10 @@ static struct wh_ckpt_slab own_part(const struct wh_net *net, float *buffer, siz
 
 enum wh_status wh_weights_save(const struct wh_session *s, const char *run, struct wh_text *remarks) {
     const struct wh_config *c = s->config;
+    if (c->parallelism.pp > 1) return WH_FAIL(WH_UNSUPPORTED, "checkpoints of pipelines are not built yet");
     const struct wh_ckpt_view view = {
         .model = &c->arch,
-        .params = &s->params,
+        .params = &s->stage.whole,
         .grain = c->grain,
         .compute = c->model.dtype,
         .state = {.step = s->step,
@@ -26,7 +27,7 @@ enum wh_status wh_weights_save(const struct wh_session *s, const char *run, stru
         .m = own_part(&s->net, s->net.adam_m, s->net.own.begin),
         .v = own_part(&s->net, s->net.adam_v, s->net.own.begin),
         .comm = s->team ? s->team->dp : NULL,
-        .border = s->owner_border,
+        .border = s->stage.owner_border,
         .weights_shared = s->net.shape.data.zero_stage >= 1,
         .moments_shared = s->net.shape.data.zero_stage >= 1,
     };
@@ -58,9 +59,10 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
 
 static enum wh_status resume(struct wh_session *s, const char *folder) {
     struct wh_ckpt_info info;
+    if (s->config->parallelism.pp > 1) return WH_FAIL(WH_UNSUPPORTED, "checkpoints of pipelines are not built yet");
     WH_TRY(wh_ckpt_read(folder, &info));
     WH_TRY(check_same_numbers(s->config, &info, folder));
-    WH_TRY(wh_ckpt_load(folder, &s->params, own_part(&s->net, s->net.master, s->net.master_first),
+    WH_TRY(wh_ckpt_load(folder, &s->stage.part, own_part(&s->net, s->net.master, s->net.master_first),
                         own_part(&s->net, s->net.adam_m, s->net.own.begin),
                         own_part(&s->net, s->net.adam_v, s->net.own.begin)));
     wh_net_refresh_weights(&s->net);

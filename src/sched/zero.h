@@ -3,10 +3,10 @@
  * and by the ledger, which counts it.
  *
  * The flat line of parameters is cut into units: 0 the embeddings, 1 .. L the layers, L + 1 what lies behind them (final
- * norm, head). A micro-batch reads their weights in this order, and lookahead follows it:
+ * norm, head); a stage of a pipeline holds some of them, the others are empty. A step reads their weights in an order that
+ * the caller gives, and lookahead follows it; alone in the pipeline, for each micro-batch
  *
- *     0  1 .. L  L+1 | L .. 1          forward, loss and its backward | backward of the layers (they are still in their
- *                                      slots where the direction turns)
+ *     0  1 .. L | L+1  L .. 1          forward | loss and backward (layers are still in their slots where the direction turns)
  *
  * Stages (owners: consecutive ranges of the line, arch/owners.h):
  *     0   gradients all-reduced                         everybody updates everything
@@ -33,9 +33,11 @@ struct wh_zero_shape {
     const size_t *unit_border; /* [layers + 3], elements of the flat line; read by wh_zero_plan_new only */
     bool tied;                 /* the head is the token table, the first `table_elems` of unit 0 */
     size_t table_elems;
-    size_t bucket_elems; /* most elements reduced at once; >= 1 */
-    uint32_t prefetch;   /* units gathered ahead; at most WH_ZERO_AHEAD_MAX */
-    bool by_unit;        /* a bucket never reaches over a unit's border: its room is given back (stage 2, 3) */
+    size_t bucket_elems;          /* most elements reduced at once; >= 1 */
+    uint32_t prefetch;            /* units gathered ahead; at most WH_ZERO_AHEAD_MAX */
+    bool by_unit;                 /* a bucket never reaches over a unit's border: its room is given back (stage 2, 3) */
+    const uint32_t *train, *eval; /* units in the order in which a step, and an evaluation, read them; copied */
+    uint32_t train_count, eval_count;
 };
 
 /* Elements [first, end) of the line are reduced once the gradients of `unit` are complete, in the order of the list. */
@@ -49,7 +51,9 @@ struct wh_zero_plan {
     struct wh_zero_bucket *bucket;
     uint32_t bucket_count;
     uint32_t units, slots;
-    uint32_t *held; /* [slots]: the unit whose current weights are there; WH_ZERO_NOTHING. State, not plan */
+    uint32_t *reads; /* of a step, then of an evaluation */
+    uint32_t *slot;  /* [units] */
+    uint32_t *held;  /* [slots]: the unit whose current weights are there; WH_ZERO_NOTHING. State, not plan */
 };
 
 enum { WH_ZERO_NOTHING = UINT32_MAX / 2, WH_ZERO_AHEAD_MAX = 1024 };
@@ -58,18 +62,21 @@ enum { WH_ZERO_NOTHING = UINT32_MAX / 2, WH_ZERO_AHEAD_MAX = 1024 };
 enum wh_status wh_zero_plan_new(const struct wh_zero_shape *shape, struct wh_zero_plan *out);
 void wh_zero_plan_free(struct wh_zero_plan *p);
 
-/* How many units a pass reads (forward only, or with the backward pass), and the i-th of them. */
+/* How many units a step or an evaluation reads, and the i-th of them. */
 uint32_t wh_zero_reads(const struct wh_zero_plan *p, bool train);
-uint32_t wh_zero_read(const struct wh_zero_plan *p, uint32_t i);
+uint32_t wh_zero_read(const struct wh_zero_plan *p, bool train, uint32_t i);
 
-/* Where a unit's weights stand when they are gathered. Stage 3: 0 and 1 outside the layers, from 2 on for layers; below
- * stage 3 every unit has its own place. */
+/* Where a unit's weights stand when they are gathered. Stage 3: 0 and 1 outside the layers, from 2 on the layers that are
+ * held, in turn; below stage 3 every unit has its own place. */
 uint32_t wh_zero_slot(const struct wh_zero_plan *p, uint32_t unit);
 
-/* Read number `i` of a pass is about to happen: writes the units to gather now, in order: its own, if its slot holds
- * something else, and those of the next `prefetch` reads of the same pass. Marks them held. At most prefetch + 1 are
- * written to `units`; returns how many. */
+/* Read number `i` of a step or an evaluation is about to happen: writes the units to gather now, in order: its own, if its
+ * slot holds something else, and those of the next `prefetch` reads whose slots no read before them needs. Marks them held.
+ * At most prefetch + 1 are written to `units`; returns how many. */
 uint32_t wh_zero_need(struct wh_zero_plan *p, bool train, uint32_t i, uint32_t *units);
+
+/* The unit is wanted out of turn: true if it must be gathered. Marks it held. */
+bool wh_zero_take(struct wh_zero_plan *p, uint32_t unit);
 
 /* Owners have changed their weights: what other ranks hold is old. */
 void wh_zero_updated(struct wh_zero_plan *p);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# All products of ranks, ZeRO stage, micro-batch and bucket size in one process tree (test_replica with WH_TEST_LONG=1, 20
+# All products of ranks, ZeRO stage, micro-batch and bucket size in one process tree (test_layouts with WH_TEST_LONG=1, 20
 # steps each), and training runs of up to 8 ranks with every stage through the command line. Some minutes.
 . test/e2e/lib/ranks.sh
 
@@ -15,8 +15,8 @@ for family in llama gpt2; do
         done
     done
 done
-${MAKE:-make} -s build/release/test/unit/run/test_replica
-WH_TEST_LONG=1 build/release/test/unit/run/test_replica >"$tmp/replica" 2>&1
-report $? "test_replica, all combinations"
+${MAKE:-make} -s build/release/test/unit/run/test_layouts
+WH_TEST_LONG=1 build/release/test/unit/run/test_layouts >"$tmp/replica" 2>&1
+report $? "test_layouts, all combinations"
 grep -E "ERROR|FAILED" "$tmp/replica" | head -n 5
 exit "$failed"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Data parallelism and ZeRO 0 to 3: losses, norms, validation and checkpoints of one rank, to the bit, with numbers of ranks
 # that are no powers of two; books predicted = measured; a run goes on with other ranks and stage (B39). Settings inside one
-# run are test/unit/run/test_replica.c's, all products full_zero.sh's.
+# run are test/unit/run/test_layouts.c's, all products full_zero.sh's.
 . test/e2e/lib/ranks.sh
 
 small="--set tokens.global_batch_size=12 --set grain.data=12 --set data.valid=$tmp/text.txt --set tokens.limit_val_batches=1"

@@ -81,6 +81,7 @@ static void overrides(void **state) {
     assert_int_equal(c.data.train.count, 2);
     assert_string_equal(c.data.train.item[1], "y");
     assert_true(c.optimizer.clip_grad == 0.0);
+    assert_int_equal(c.comm.reduce, WH_REDUCE_CONTRACT);
     assert_int_equal(c.grain.tensor, 1);
     assert_int_equal(c.tokens.accumulation, 4);
     assert_int_equal(c.source[WH_KEY_TRAIN_STEPS].kind, WH_SOURCE_SET);
@@ -176,6 +177,7 @@ static void odd_values(void **state) {
                   "first");
     expect_faults(small, "grain=null", "--set grain=null: grain is a section: keys below it are wanted, not a value");
     expect_faults(small, "kernels=avx3", "--set kernels=avx3: kernels: 'avx3' is none of auto|reference|avx2|avx512");
+    expect_faults(small, "comm.reduce=quick", "--set comm.reduce=quick: comm.reduce: 'quick' is none of contract|fast");
     expect_faults(small, "threads=\"\\0\"", "--set threads=\"\\0\": a zero byte in a value");
 }
 

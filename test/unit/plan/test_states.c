@@ -8,8 +8,7 @@
 #include "plan/states.h"
 
 static uint64_t total(uint64_t params, uint64_t ranks, uint32_t stage, enum wh_dtype gradients) {
-    const struct wh_state_bytes b =
-        wh_state_bytes(params, (params + ranks - 1) / ranks, stage, WH_BF16, gradients);
+    const struct wh_state_bytes b = wh_state_bytes(params, (params + ranks - 1) / ranks, stage, WH_BF16, gradients);
     return b.weights + b.gradients + b.optimizer;
 }
 
