@@ -149,7 +149,7 @@ static enum wh_status many_messages(struct wh_comm_job *job, uint32_t rank) {
     WH_TRY(wh_comm_buffer(job, sizeof sent[0], &shared));
     for (uint32_t round = 0; round < 30; round++) {
         size_t count = counts[round % 3];
-        float *data = round % 2 ? shared : sent[rank]; /* read in place, or through the pipe */
+        float *data = round / 3 % 2 ? shared : sent[rank]; /* read in place, or through the pipe */
         for (size_t i = 0; i < count; i++) data[i] = (float)(rank * 7 + round + i);
         for (uint32_t peer = 0; peer < n; peer++) {
             come_late(test_hash(round * 1000 + peer * 10 + rank));
