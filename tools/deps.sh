@@ -40,6 +40,7 @@ check_test() {
     want libclang-rt-dev found /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
     want libomp-dev found /usr/lib/llvm-*/lib/libomp.so
     want clang-format command -v clang-format
+    want spin command -v spin
 }
 check_bench() {
     want libopenblas0-pthread found /usr/lib/*/openblas-pthread/libopenblas.so.0

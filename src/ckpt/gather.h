@@ -11,7 +11,11 @@
  *       "that was all" ----- ckpt.ask ------------->    returns what rank 0 tells
  *       status, message ---- ckpt.end (broadcast) -> }
  *
- * So a failure of rank 0, at any point, ends everybody's save with the next word: nobody has sent what nobody takes. */
+ * So a failure of rank 0, at any point, ends everybody's save with the next word: nobody has sent what nobody takes.
+ *
+ * A rank's part of a tensor is a rectangle, in the rank's line as in the tensor row by row: what it has of a run of the
+ * tensor is one range of its line. So one ask and one answer bring all its rows or columns of a piece, and those who answer
+ * know no tensors. */
 #ifndef WH_CKPT_GATHER_H
 #define WH_CKPT_GATHER_H
 
@@ -21,7 +25,9 @@ enum wh_ckpt_class { WH_CKPT_WEIGHTS, WH_CKPT_ADAM_M, WH_CKPT_ADAM_V, WH_CKPT_CL
 
 struct wh_ckpt_gather {
     const struct wh_ckpt_view *view;
-    float *piece; /* the last one that came from another rank */
+    float *piece;  /* the last one that wasn't in place */
+    float *answer; /* of one rank */
+    bool *filled;  /* [elements of the piece] */
 };
 
 void wh_ckpt_gather_begin(const struct wh_ckpt_view *view, struct wh_ckpt_gather *out);
@@ -30,9 +36,9 @@ void wh_ckpt_gather_free(struct wh_ckpt_gather *g);
 /* To all others, at least once for each tensor: without a word they hold rank 0 for dead after the job's deadline. */
 enum wh_status wh_ckpt_gather_sign(const struct wh_ckpt_gather *g);
 
-/* The elements of a class from `at` on, as far as they lie on one rank, `end` at most: in place if this rank has them, else
- * at most 1 MiB that lasts until the next call. Errors: PEER. */
-enum wh_status wh_ckpt_gather_piece(const struct wh_ckpt_gather *g, enum wh_ckpt_class class, size_t at, size_t end,
+/* Elements of tensor number `tensor` of the model from `at` on: in place as far as this rank keeps them, else at most 1 MiB
+ * that lasts until the next call. Errors: PEER, INTERNAL if there are elements that no rank keeps. */
+enum wh_status wh_ckpt_gather_piece(const struct wh_ckpt_gather *g, enum wh_ckpt_class class, size_t tensor, size_t at,
                                     const float **data, size_t *elems);
 
 /* Tells all others how the save ended; returns `status`, its error record untouched, or that they couldn't be told. */

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "arch/hf_config.h"
+#include "arch/part.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/manifest.h"
 #include "ckpt/safetensors.h"
@@ -174,14 +175,10 @@ static enum wh_status check_table(const struct wh_safetensors_file *f, const str
     return wh_faults_status(&faults, WH_CONFIG);
 }
 
-struct range {
-    size_t begin, end;
-};
-
 /* The elements of a tensor that a slab has, as a range of the flat line. */
-static struct range shared_range(const struct wh_param *q, const struct wh_ckpt_slab *s) {
+static struct wh_range shared_range(const struct wh_param *q, const struct wh_ckpt_slab *s) {
     const size_t q_end = q->offset + q->elems, s_end = s->first + s->elems;
-    struct range r = {q->offset > s->first ? q->offset : s->first, q_end < s_end ? q_end : s_end};
+    struct wh_range r = {q->offset > s->first ? q->offset : s->first, q_end < s_end ? q_end : s_end};
     if (r.end < r.begin) r.end = r.begin;
     return r;
 }
@@ -189,7 +186,7 @@ static struct range shared_range(const struct wh_param *q, const struct wh_ckpt_
 static enum wh_status verify_tensors(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
                                      const char *name, const struct wh_params *p, const struct wh_ckpt_slab *s) {
     for (size_t i = 0; i < p->count; i++) {
-        const struct range r = shared_range(&p->list[i], s);
+        const struct wh_range r = shared_range(&p->list[i], s);
         if (r.begin < r.end && !wh_ckpt_manifest_tensor_sound(m, name, f, p->list[i].name))
             return damaged(f, p->list[i].name);
     }
@@ -200,25 +197,36 @@ static enum wh_status verify_tensors(const struct wh_safetensors_file *f, const 
  * right hashes means what it did when it was written. */
 static enum wh_status check_part(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
                                  const char *name, const struct wh_params *p, const struct wh_ckpt_slab *s) {
-    const bool whole = s->first == 0 && s->elems >= p->buffer_elems;
-    if (whole || check_table(f, p) != WH_OK) { /* not the model's: is it another one, or is the header damaged? */
+    const struct wh_params *model = wh_params_whole(p);
+    const bool whole = p->elems == model->elems && s->first == 0 && s->elems >= p->buffer_elems;
+    if (whole || check_table(f, model) != WH_OK) { /* not the model's: is it another one, or is the header damaged? */
         WH_TRY(verify_file(f, m, name));
-        return check_table(f, p);
+        return check_table(f, model);
     }
     return verify_tensors(f, m, name, p, s);
 }
 
+/* Elements [begin, end) of what the table holds of a tensor, run by run of the logical tensor. */
+static void copy_tensor(const unsigned char *from, const struct wh_param *q, size_t begin, size_t end, float *to) {
+    for (size_t e = begin, n; e < end; e += n) {
+        const size_t at = wh_param_logical(q, e, &n);
+        if (n > end - e) n = end - e;
+        memcpy(to + (e - begin), from + at * sizeof *to, n * sizeof *to);
+    }
+}
+
+/* `f` NULL: zeros. */
 static void copy_out(const struct wh_safetensors_file *f, const struct wh_params *p, const struct wh_ckpt_slab *s) {
     for (size_t i = 0; i < p->count; i++) {
         const struct wh_param *q = &p->list[i];
-        const struct range r = shared_range(q, s);
+        const struct wh_range r = shared_range(q, s);
         if (r.begin == r.end) continue;
         float *to = s->data + (r.begin - s->first);
-        const size_t bytes = (r.end - r.begin) * sizeof *to, skipped = (r.begin - q->offset) * sizeof *to;
         if (f)
-            memcpy(to, f->data + wh_safetensors_find(&f->header, q->name)->begin + skipped, bytes);
+            copy_tensor(f->data + wh_safetensors_find(&f->header, q->name)->begin, q, r.begin - q->offset,
+                        r.end - q->offset, to);
         else
-            memset(to, 0, bytes);
+            memset(to, 0, (r.end - r.begin) * sizeof *to);
     }
 }
 

@@ -60,11 +60,10 @@ static enum wh_status stream(struct wh_safetensors_writer *w, const struct wh_ck
                              enum wh_ckpt_class class) {
     const struct wh_params *p = g->view->params;
     for (size_t i = 0; i < p->count; i++) {
-        const size_t end = p->list[i].offset + p->list[i].elems;
         WH_TRY(wh_ckpt_gather_sign(g));
-        for (size_t at = p->list[i].offset, n; at < end; at += n) {
+        for (size_t at = 0, n; at < p->list[i].elems; at += n) {
             const float *values;
-            WH_TRY(wh_ckpt_gather_piece(g, class, at, end, &values, &n));
+            WH_TRY(wh_ckpt_gather_piece(g, class, i, at, &values, &n));
             WH_TRY(wh_safetensors_write(w, values, n * sizeof *values));
         }
     }
@@ -125,7 +124,7 @@ static enum wh_status write_manifest(const char *folder, const struct wh_ckpt_ma
     return status;
 }
 
-static bool has_moments(const struct wh_ckpt_view *v) { return v->moments_shared || (v->m.data && v->v.data); }
+static bool has_moments(const struct wh_ckpt_view *v) { return v->m.data && v->v.data; }
 
 static enum wh_status write_classes(const char *folder, const struct wh_ckpt_gather *g, struct wh_ckpt_manifest *m) {
     const int count = has_moments(g->view) ? WH_CKPT_CLASSES : 1;
@@ -195,7 +194,7 @@ static enum wh_status fill_checked(const char *part, const char *parent, const s
 
 enum wh_status wh_ckpt_write(const char *path, const struct wh_ckpt_view *view) {
     char *part;
-    WH_ASSERT(!view->comm);
+    WH_ASSERT(!view->comm && !view->holding);
     WH_TRY(wh_dir_begin(path, &part));
     enum wh_status status = fill_checked(part, part, view);
     if (status == WH_OK) return wh_dir_commit(part, path);
@@ -240,7 +239,7 @@ static enum wh_status save_alone(const char *run, const struct wh_ckpt_view *vie
 
 enum wh_status wh_ckpt_save(const char *run, const struct wh_ckpt_view *view, uint32_t keep_last,
                             struct wh_text *remarks) {
-    WH_ASSERT((!view->weights_shared && !view->moments_shared) || (view->comm && view->border));
+    WH_ASSERT(!view->params->whole && (!view->holding || view->comm));
     if (view->comm && wh_comm_rank(view->comm) != 0) return wh_ckpt_gather_serve(view);
     return wh_ckpt_gather_end(view, save_alone(run, view, keep_last, remarks));
 }

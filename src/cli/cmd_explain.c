@@ -21,7 +21,8 @@ struct args {
 
 static const struct wh_option options[] = {
     {"COLLECTIVE", 0, WH_OPTION_REQUIRED, offsetof(struct args, operation), NULL,
-     "allreduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all or barrier; or zero (memory by ZeRO stage) or "
+     "allreduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all or barrier; or zero (memory by ZeRO stage) "
+     "or "
      "schedule (pipelines): see their --help"},
     {"ranks", 'n', WH_OPTION_UINT, offsetof(struct args, ranks), "N", "how many ranks (4)"},
     {"algorithm", 'a', WH_OPTION_TEXT, offsetof(struct args, algorithm), "NAME",

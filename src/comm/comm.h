@@ -89,6 +89,10 @@ size_t wh_comm_job_own_bytes(uint32_t ranks);
  * process. Launcher and ranks; for stall reports and the page. */
 void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out);
 
+/* When a rank last called, or looked around while it waits in a call, as it does many times a second: on wh_clock_ns. 0: has
+ * not joined. Launcher and ranks. */
+uint64_t wh_comm_job_seen_ns(const struct wh_comm_job *job, uint32_t rank);
+
 /* ---- buffers ---- */
 
 /* Takes `bytes` of this rank's arena, zeroed, 64-byte aligned, for the life of the job. All ranks take the same sizes in

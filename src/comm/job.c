@@ -212,6 +212,10 @@ void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out) {
     }
 }
 
+uint64_t wh_comm_job_seen_ns(const struct wh_comm_job *job, uint32_t rank) {
+    return atomic_load_explicit(&job->lines[rank].heartbeat_ns, memory_order_relaxed);
+}
+
 /* ---- buffers and groups ---- */
 
 enum wh_status wh_comm_buffer(struct wh_comm_job *job, size_t bytes, void **out) {

@@ -397,7 +397,7 @@ static enum wh_status named(struct wh_comm_plan *p, enum wh_status status) {
     struct wh_text t = {0};
     wh_comm_describe_entry(&p->entry, &t);
     p->started = false;
-    wh_while(status, "while rank %u ran %s of group %s", p->comm->member[p->comm->rank], t.data, p->comm->name);
+    wh_while(status, "rank %u ran %s of group %s", p->comm->member[p->comm->rank], t.data, p->comm->name);
     wh_text_fini(&t);
     return status;
 }

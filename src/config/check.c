@@ -1,38 +1,10 @@
 /* Works out what was left out and checks rules across keys. A rule whose keys are faulty themselves is skipped. */
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/keys.h"
+#include "config/check_int.h"
 #include "mesh/mesh.h"
-#include "sched/program.h"
-
-struct check {
-    struct wh_config *c;
-    struct wh_faults *faults;
-};
-
-static bool given(const struct wh_config *c, enum wh_config_key k) {
-    return c->source[k].kind == WH_SOURCE_FILE || c->source[k].kind == WH_SOURCE_SET;
-}
-static bool faulty(const struct wh_config *c, enum wh_config_key k) { return c->source[k].kind == WH_SOURCE_FAULTY; }
-static void derived(struct wh_config *c, enum wh_config_key k) { c->source[k].kind = WH_SOURCE_DERIVED; }
-static const char *path(enum wh_config_key k) { return wh_config_rows[k].path; }
-
-/* Said at the place where `k` stands. */
-static void fault(struct check *x, enum wh_config_key k, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void fault(struct check *x, enum wh_config_key k, const char *format, ...) {
-    const struct wh_config_source *s = &x->c->source[k];
-    char message[768];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    wh_faults_add(x->faults, s->kind == WH_SOURCE_SET ? "--set" : x->c->file_name,
-                  s->kind == WH_SOURCE_FILE ? s->line : 0, "%s", message);
-}
 
 static bool require(struct check *x, enum wh_config_key k) {
     if (faulty(x->c, k)) return false;
@@ -50,7 +22,9 @@ static void check_not_built(struct check *x, enum wh_config_key k, uint32_t valu
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
-    check_not_built(x, WH_KEY_TP, c->parallelism.tp);
+    if (c->parallelism.tp > 1 && c->parallelism.tp_mode == WH_TP_REDUCE_SCATTER)
+        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: ALL_REDUCE",
+              path(WH_KEY_TP_MODE));
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
     if (c->grain_wire != WH_F32)
@@ -59,11 +33,6 @@ static void check_ranks(struct check *x) {
 
 uint32_t wh_config_ranks(const struct wh_config *c) {
     return c->parallelism.dp * c->parallelism.cp * c->parallelism.tp * c->parallelism.pp;
-}
-
-const char *wh_config_schedule(const struct wh_config *c) {
-    static const char *const names[] = {"1f1b", "gpipe", "gpipe", "interleaved", "zb-h1", "zb-v"};
-    return names[c->parallelism.pp_engine];
 }
 
 /* --- batch: global = micro * accumulation * dp --- */
@@ -452,30 +421,10 @@ static void check_replicas(struct check *x) {
 static void check_subtrees(struct check *x) {
     const struct wh_config *c = x->c;
     uint32_t S = c->grain.tensor, nearest = S;
-    if (c->parallelism.dp == 1 || S == 0 || (S & (S - 1)) == 0) return;
+    if ((c->parallelism.dp == 1 && c->parallelism.tp == 1) || S == 0 || (S & (S - 1)) == 0) return;
     while (nearest & (nearest - 1)) nearest &= nearest - 1;
-    fault(x, WH_KEY_GRAIN_TENSOR, "%s %u: with %s above 1 it must be a power of two; nearest legal: %u",
-          path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), nearest);
-}
-
-/* Every stage has a layer; the schedule has so many stages on a rank. */
-static void check_pipeline(struct check *x) {
-    struct wh_config *c = x->c;
-    const uint32_t pp = c->parallelism.pp, L = c->arch.L;
-    const struct wh_sched_generator *g = wh_sched_generator(wh_config_schedule(c));
-    if (pp == 1 && c->parallelism.pp_chunks > 1)
-        fault(x, WH_KEY_PP_CHUNKS, "%s %u: there is one rank; write 1, or %s 2", path(WH_KEY_PP_CHUNKS),
-              c->parallelism.pp_chunks, path(WH_KEY_PP));
-    if (pp == 1) return;
-    const uint32_t chunks = c->parallelism.pp_chunks ? c->parallelism.pp_chunks : g->chunks_default;
-    if (chunks < g->chunks_min || chunks > g->chunks_max)
-        fault(x, WH_KEY_PP_CHUNKS, "%s %u: %s has %u to %u stages on each rank", path(WH_KEY_PP_CHUNKS), chunks,
-              g->name, g->chunks_min, g->chunks_max);
-    else if ((uint64_t)pp * chunks > L)
-        fault(x, WH_KEY_PP,
-              "%s %u with %u stage%s each is above num_hidden_layers %u: a stage has one layer at least; "
-              "nearest legal: %u",
-              path(WH_KEY_PP), pp, chunks, chunks == 1 ? "" : "s", L, L / chunks ? L / chunks : 1);
+    fault(x, WH_KEY_GRAIN_TENSOR, "%s %u: with %s or %s above 1 it must be a power of two; nearest legal: %u",
+          path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), path(WH_KEY_TP), nearest);
 }
 
 /* Ranks of a run share one machine. */
@@ -500,9 +449,10 @@ static void check_layout(struct check *x) {
     for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
         if (faulty(c, (enum wh_config_key)k)) return;
     if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
+        check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
         check_replicas(x);
         check_subtrees(x);
-        check_pipeline(x);
+        wh_config_check_pipeline(x);
         check_world(x);
         return;
     }
@@ -511,7 +461,7 @@ static void check_layout(struct check *x) {
     check_replicas(x);
     check_subtrees(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
-    check_pipeline(x);
+    wh_config_check_pipeline(x);
     if (d.ep > 1) fault(x, WH_KEY_EP, "%s %u: the model has no experts; write 1", path(WH_KEY_EP), d.ep);
 }
 

@@ -9,6 +9,7 @@
  *     struct wh_config c;
  *     wh_config_parse(text, bytes, "run.yaml", sets, set_count, &c, &faults);
  *     if (wh_config_wants_model(&c)) ... wh_config_set_model(&c, &model);  // read by the caller
+ *     if (wh_config_wants_schedule(&c)) ... wh_config_set_schedule(&c, text, bytes);
  *     wh_config_check(&c, &faults);                                        // what was left out; rules across keys
  *     WH_TRY(wh_faults_status(&faults, WH_CONFIG));
  *     ...
@@ -124,7 +125,9 @@ struct wh_config {
     struct {
         uint32_t dp, tp, pp, cp, ep;
         enum wh_pp_engine pp_engine;
-        uint32_t pp_chunks; /* stages of each pipeline rank; 0: the schedule's own number */
+        uint32_t pp_chunks;              /* stages of each pipeline rank; 0: the schedule's own number */
+        const char *pp_schedule;         /* path of a schedule file, "" = that of pp_engine */
+        struct wh_config_list pp_layers; /* of each stage, as written; none: balanced */
         enum wh_tp_mode tp_mode;
     } parallelism;
     struct {
@@ -164,6 +167,10 @@ struct wh_config {
 
     struct wh_model arch; /* valid after wh_config_check without faults */
     bool arch_given;      /* wh_config_set_model was called */
+    struct {
+        const char *text; /* of the file pp_schedule; NULL: none, or not read */
+        size_t bytes;
+    } schedule;
 
     enum wh_config_purpose purpose; /* the caller may set it between parse and check */
 
@@ -185,6 +192,10 @@ bool wh_config_wants_model(const struct wh_config *c);
 /* Also fills model.model_config and clears model.config, so that the effective configuration stands for itself when the
  * file it was read from is gone. */
 void wh_config_set_model(struct wh_config *c, const struct wh_model *m);
+
+/* The same for the file parallelism.pp_schedule, whose text is copied. The check parses and proves it. */
+bool wh_config_wants_schedule(const struct wh_config *c);
+void wh_config_set_schedule(struct wh_config *c, const char *text, size_t bytes);
 
 /* Works out what was left out (batch arithmetic, schedule, grain, arch) and checks every rule across keys. */
 void wh_config_check(struct wh_config *c, struct wh_faults *faults);
@@ -209,7 +220,7 @@ void wh_config_markdown(struct wh_text *out);
 /* Ranks of the run: dp * cp * tp * pp. */
 uint32_t wh_config_ranks(const struct wh_config *c);
 
-/* Name of the pipeline schedule in sched/table.c. */
+/* Name in sched/table.c of the pipeline schedule, if it isn't the user's own. */
 const char *wh_config_schedule(const struct wh_config *c);
 
 #endif

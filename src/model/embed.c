@@ -12,17 +12,37 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/tensor_sums.h"
+
+/* Rows of the token table for n tokens: where they lie, or collected in tp_partial from the tensor ranks that have them. */
+static void select_rows(struct wh_net *net, const struct wh_pass *pass, const void *table) {
+    const size_t C = net->local.C, n = wh_pass_tokens(pass), bytes = C * wh_dtype_bytes(net->shape.dtype);
+    char *rows = net->tp_partial;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t t = 0; t < n; t++) {
+        const size_t row = (size_t)pass->ids[t] - net->first_token; /* wraps below the first */
+        if (row < net->local.V)
+            memcpy(rows + t * bytes, (const char *)table + row * bytes, bytes);
+        else
+            memset(rows + t * bytes, 0, bytes);
+    }
+    memset(rows + n * bytes, 0, n * bytes % 4);
+    wh_tensor_select(net, rows, (n * bytes + 3) / 4 * 4, WH_TP_EMBED);
+}
 
 void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
-    const uint64_t since = wh_clock_ns();
-    const size_t C = net->shape.model->C, n = wh_pass_tokens(pass);
+    const uint64_t since = wh_clock_ns(), waited = net->times.ns[WH_TIME_COMM];
+    const size_t C = net->local.C, n = wh_pass_tokens(pass);
     const void *token = net->table_copy ? net->table_copy : wh_net_weight(net, WH_P_EMBED_TOKEN, -1);
     const void *position = wh_net_weight(net, WH_P_EMBED_POSITION, -1);
     const struct wh_dropout d = wh_dropout_at(net, pass, -1, WH_SITE_EMBED);
+    const bool cut = wh_net_tensor_ranks(&net->shape) > 1;
+    if (cut) select_rows(net, pass, token);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         float *a = wh_rows_scratch(net), *b = a + C, *y = wh_rows_target(net, x, t * C, a);
-        const float *row = wh_rows_read(net, token, pass->ids[t] * C, C, a);
+        const float *row =
+            cut ? wh_rows_read(net, net->tp_partial, t * C, C, a) : wh_rows_read(net, token, pass->ids[t] * C, C, a);
         if (position)
             net->vec->add(y, row, wh_rows_read(net, position, (pass->first_position + t % pass->T) * C, C, b), C);
         else if (y != row)
@@ -30,7 +50,7 @@ void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
         wh_rows_done(net, x, t * C, C, y);
     }
     if (d.threshold) wh_dropout_rows(net, pass, &d, x, x);
-    wh_net_book(net, WH_TIME_EMBED, since);
+    wh_net_book(net, WH_TIME_EMBED, since + (net->times.ns[WH_TIME_COMM] - waited));
 }
 
 /* order[first[v] .. first[v+1]) = the tokens with id v, ascending. */
@@ -97,7 +117,7 @@ static void sum_token_row(struct row_tree *tree, const uint32_t *tokens, size_t 
 static bool owns(const struct wh_net *net, size_t offset) { return net->own.begin <= offset && offset < net->own.end; }
 
 static void token_gradient(struct wh_net *net, const uint32_t *ids) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const struct wh_param *p = wh_net_param(net, WH_P_EMBED_TOKEN, -1);
     const size_t C = m->C, n = (size_t)net->shape.global_batch * net->shape.T;
     const size_t leaves = (size_t)net->shape.grain.data * net->shape.grain.sequence;
@@ -105,7 +125,8 @@ static void token_gradient(struct wh_net *net, const uint32_t *ids) {
 #pragma omp parallel for num_threads(net->shape.threads) schedule(dynamic, 16)
     for (size_t v = 0; v < m->V; v++) {
         if (!owns(net, p->offset + v * C)) continue;
-        size_t first = net->token_first[v], count = net->token_first[v + 1] - first;
+        const size_t id = net->first_token + v;
+        size_t first = net->token_first[id], count = net->token_first[id + 1] - first;
         float *scratch = wh_rows_scratch(net);
         struct row_tree tree = {net, scratch + C, C, 0, leaves};
         if (count == 0) {

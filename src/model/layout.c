@@ -19,9 +19,12 @@ static size_t qkv_width(const struct wh_model *m) { return ((size_t)m->H + 2 * (
 static size_t up_width(const struct wh_model *m) { return (size_t)m->F * (m->gated ? 2 : 1); }
 
 /* Tokens per block of logits: whole sequences, or an even part of one (whole ones if chunks must stay together). */
-static uint32_t choose_loss_block(const struct wh_net_shape *s) {
+uint32_t wh_net_loss_block(const struct wh_net_shape *s) {
     uint32_t T = s->T, n = s->micro_batch * T;
-    uint64_t fit = (uint64_t)LOGITS_BYTES_MAX / ((uint64_t)s->model->V * sizeof(float));
+    /* equal on all tensor ranks: by the longest part of the vocabulary */
+    const uint64_t V =
+        (s->model->V + s->grain.tensor - 1) / s->grain.tensor * (s->grain.tensor / wh_net_tensor_ranks(s));
+    uint64_t fit = (uint64_t)LOGITS_BYTES_MAX / ((V < s->model->V ? V : s->model->V) * sizeof(float));
     uint32_t wanted = s->loss_block_tokens ? s->loss_block_tokens : fit < 1 ? 1 : fit > n ? n : (uint32_t)fit;
     if (wanted >= n) return n;
     if (wanted >= T || s->grain.sequence > 1) return wanted / T ? wanted / T * T : T;
@@ -36,7 +39,7 @@ static void *take(struct wh_arena *a, enum wh_row row, size_t count, size_t elem
 
 /* Activations of one layer; `kept` says which set of buffers stays for the backward pass. */
 static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     acts->norm1_stats = take(a, row, n * 2, sizeof(float));
     acts->qkv = take(a, row, n * qkv_width(m), e);
@@ -49,7 +52,7 @@ static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_ro
 
 /* What selective recompute drops. */
 static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     acts->norm1 = take(a, row, n * m->C, e);
     acts->norm2 = take(a, row, n * m->C, e);
@@ -125,7 +128,7 @@ static void place_messages(struct wh_net *net) {
 
 /* What the parts of a split backward pass hand over. */
 static void place_saved(struct wh_net *net, struct wh_arena *a) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     net->d_act = take(a, WH_ROW_BACKWARD, n * max2(m->F, (size_t)m->H * m->D), e);
     for (uint32_t i = 0; i < net->shape.grad_slots; i++)
@@ -138,8 +141,18 @@ static void place_saved(struct wh_net *net, struct wh_arena *a) {
         }
 }
 
+/* What tensor ranks add up. It lies at the same place on all of them. */
+static void place_partial(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const bool cut = wh_net_tensor_ranks(s) > 1;
+    net->tp_rows = take(cut ? &net->shared : a, WH_ROW_LOGITS, 3 * (size_t)net->loss_block, sizeof(float));
+    if (cut)
+        net->tp_partial =
+            take(&net->shared, WH_ROW_TENSOR, (size_t)s->micro_batch * s->T * s->model->C + 1, sizeof(float));
+}
+
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     bool whole = false, elementwise = false; /* is there a layer that shares these */
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     struct wh_layer_acts common = {0};
@@ -156,7 +169,7 @@ static void place_activations(struct wh_net *net, struct wh_arena *a) {
     if (!has_head(net)) return;
     net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
     net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
-    net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V, sizeof(float));
+    net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V + 1, sizeof(float)); /* never NULL */
 }
 
 static size_t unit_elems(const struct wh_net *net, uint32_t unit) {
@@ -210,7 +223,7 @@ static void place_weights(struct wh_net *net, struct wh_arena *a) {
     for (uint32_t u = 0; u < units && zero < 3; u++)
         net->unit_weights[u] = at_elem(net->weights, net->unit_border[u], e);
     if (wh_net_chunk(net, 0)->embed && !wh_net_param(net, WH_P_EMBED_TOKEN, -1))
-        net->table_copy = take(&net->shared, WH_ROW_WEIGHTS, (size_t)s->model->V * s->model->C, e);
+        net->table_copy = take(&net->shared, WH_ROW_WEIGHTS, (size_t)net->local.V * s->model->C, e);
     net->master = net->weights, net->master_first = net->weights_first;
     if (s->dtype == WH_F32) return;
     net->master = s->train ? take(a, WH_ROW_MASTER, own, sizeof(float)) : NULL;
@@ -275,11 +288,11 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     net->dx = take(is_pipeline(net) ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD, tokens * m->C,
                    wh_dtype_bytes(s->dtype));
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
-    net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));
+    net->token_first = take(a, WH_ROW_BATCH, (size_t)s->model->V + 1, sizeof(uint32_t));
 }
 
 static void place_scratch(struct wh_net *net, struct wh_arena *a) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const struct wh_net_shape *s = &net->shape;
     size_t widest = max2(up_width(m), max2(qkv_width(m), max2(2 * (size_t)m->C, m->F))), threads = (size_t)s->threads;
     size_t half = m->D / 2;
@@ -299,6 +312,7 @@ static void place_scratch(struct wh_net *net, struct wh_arena *a) {
 }
 
 static void place(struct wh_net *net, struct wh_arena *a) {
+    place_partial(net, a); /* first: tensor ranks hold parts of different lengths of all that follows */
     place_states(net, a);
     place_activations(net, a);
     place_backward(net, a);
@@ -323,15 +337,30 @@ static enum wh_status new_parts(uint32_t slices, const size_t *blocks, size_t bl
     return WH_OK;
 }
 
+/* Slices of the vocabulary that is held here; those of the end may be shorter, or empty. */
+static enum wh_status new_vocabulary_parts(struct wh_net *net) {
+    const uint32_t S = net->shape.grain.tensor, each = S / wh_net_tensor_ranks(&net->shape);
+    struct wh_net_parts *p = &net->parts_vocab;
+    p->list = calloc(each, sizeof *p->list);
+    if (!p->list) return WH_FAIL(WH_NOMEM, "no memory for %u slices", each);
+    for (uint32_t s = 0; s < each; s++) {
+        const struct wh_range r = wh_grain_slice(net->shape.model->V, S, net->shape.tensor.rank * each + s);
+        if (r.begin == r.end) continue;
+        p->list[p->count++] = (struct wh_gemm_part){
+            .begin = (uint32_t)(r.begin - net->first_token), .length = (uint32_t)(r.end - r.begin), .ends_grain = true};
+    }
+    return WH_OK;
+}
+
 static enum wh_status new_all_parts(struct wh_net *net) {
-    const struct wh_model *m = net->shape.model;
-    const uint32_t S = net->shape.grain.tensor;
+    const struct wh_model *m = &net->local;
+    const uint32_t S = net->shape.grain.tensor / wh_net_tensor_ranks(&net->shape);
     const size_t q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
     WH_TRY(new_parts(S, (size_t[]){q}, 1, &net->parts_o));
     WH_TRY(new_parts(S, (size_t[]){F}, 1, &net->parts_down));
     WH_TRY(new_parts(S, (size_t[]){q, kv, kv}, 3, &net->parts_qkv));
     WH_TRY(new_parts(S, (size_t[]){F, F}, m->gated ? 2 : 1, &net->parts_up));
-    return new_parts(S, (size_t[]){m->V}, 1, &net->parts_vocab);
+    return new_vocabulary_parts(net);
 }
 
 static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens,
@@ -407,7 +436,7 @@ static enum wh_status new_tables(struct wh_net *net) {
     net->own = (struct wh_range){0, s->params->buffer_elems};
     if (s->data.zero_stage >= 1 && wh_net_ranks(s) > 1)
         net->own = (struct wh_range){s->data.owner_border[s->data.rank], s->data.owner_border[s->data.rank + 1]};
-    net->loss_block = choose_loss_block(s);
+    net->loss_block = wh_net_loss_block(s);
     WH_TRY(new_all_parts(net));
     if (!s->train) return WH_OK;
     WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, &net->sum_matrix));
@@ -421,11 +450,22 @@ static void free_sums(struct wh_net_sums *s) {
     free(s->parts);
 }
 
+/* This tensor rank's share of what is cut. */
+static void set_local(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t n = wh_net_tensor_ranks(s), S = s->grain.tensor, each = S / n;
+    net->local = *s->model;
+    net->local.H /= n, net->local.Hkv /= n, net->local.F /= n;
+    net->first_token = wh_grain_slice(s->model->V, S, s->tensor.rank * each).begin;
+    net->local.V = (uint32_t)(wh_grain_slice(s->model->V, S, (s->tensor.rank + 1) * each - 1).end - net->first_token);
+}
+
 static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *net) {
     *net = (struct wh_net){.shape = *shape,
                            .whole = {0, shape->model->L, true, true},
                            .fresh_slot = UINT32_MAX,
                            .pool.threads = shape->threads};
+    set_local(net);
     if (net->shape.act_slots == 0) net->shape.act_slots = 1;
     if (net->shape.grad_slots == 0) net->shape.grad_slots = 1;
     net->vec = wh_vec_select(shape->kernels);

@@ -32,6 +32,7 @@
 #include "tensor/gemm.h"
 #include "tensor/vec.h"
 
+struct wh_comm;
 struct wh_comm_job;
 
 enum wh_keep { WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS }; /* recompute: none, selective, full */
@@ -50,6 +51,12 @@ struct wh_net_data {
 struct wh_net_chunk {
     uint32_t first, end; /* layers [first, end) of the model */
     bool embed, head;    /* begins with the embeddings; ends with the final norm and the loss */
+};
+
+/* The tensor rank that a net is: it holds slices [t S / n, (t + 1) S / n) of what is cut (S: grain.tensor). All zero: alone. */
+struct wh_net_tensor {
+    uint32_t ranks, rank;
+    struct wh_comm *comm; /* adds partial sums; wh_net_predict doesn't read it */
 };
 
 struct wh_net_shape {
@@ -71,6 +78,7 @@ struct wh_net_shape {
     const char *kernels; /* NULL: best */
     uint64_t seed;       /* of dropout */
     struct wh_net_data data;
+    struct wh_net_tensor tensor;
 };
 
 /* Token ids and targets of a global batch, [sequences][T]; borrowed. */
@@ -135,6 +143,13 @@ enum { WH_NET_OUTPUTS = 3 }; /* being filled, and two on their way */
 
 struct wh_net {
     struct wh_net_shape shape;
+    struct wh_model local; /* the model with this tensor rank's H, Hkv, F, V */
+    size_t first_token;    /* of the vocabulary, that is held: V of them */
+    enum wh_status
+        status;       /* of the sums over tensor ranks: after the first that failed, passes compute nothing of use and
+                              return it */
+    void *tp_partial; /* [n, C] fp32: partial sums; rows of the embedding */
+    float *tp_rows;   /* [3][loss_block] */
     struct wh_net_chunk whole; /* the only chunk, if the shape gives none */
     struct wh_net_hooks hooks;
     const struct wh_vec *vec;
@@ -288,6 +303,9 @@ static inline uint32_t wh_net_chunks(const struct wh_net_shape *s) { return s->c
 static inline const struct wh_net_chunk *wh_net_chunk(const struct wh_net *net, uint32_t c) {
     return net->shape.chunk_count ? &net->shape.chunks[c] : &net->whole;
 }
+static inline uint32_t wh_net_tensor_ranks(const struct wh_net_shape *s) {
+    return s->tensor.ranks ? s->tensor.ranks : 1;
+}
 static inline uint32_t wh_net_ranks(const struct wh_net_shape *s) { return s->data.ranks ? s->data.ranks : 1; }
 /* Sequences of the global batch that are this rank's. */
 static inline uint32_t wh_net_sequences(const struct wh_net_shape *s) { return s->global_batch / wh_net_ranks(s); }
@@ -300,12 +318,20 @@ static inline bool wh_net_by_unit(const struct wh_net_shape *s) {
     return wh_net_ranks(s) > 1 && wh_net_sequences(s) == s->micro_batch &&
            (s->data.zero_stage >= 2 || s->grad_dtype != WH_F32);
 }
+/* Tokens whose logits exist at once. */
+uint32_t wh_net_loss_block(const struct wh_net_shape *s);
+
 /* How many of a unit's gradient sums are under way at once, layers. */
 enum { WH_NET_SUM_SLOTS = 2 };
 
 /* NULL if the model has no such tensor, or this rank doesn't hold it. layer -1: outside the layers. */
 static inline const struct wh_param *wh_net_param(const struct wh_net *net, enum wh_param_id id, int layer) {
     return net->param[(layer < 0 ? (int)net->shape.model->L : layer) * WH_P_COUNT + (int)id];
+}
+
+/* Of the model's heads, the first that is this tensor rank's. */
+static inline size_t wh_net_first_head(const struct wh_net *net) {
+    return (size_t)net->shape.tensor.rank * net->local.H;
 }
 
 /* The unit (sched/zero.h) that a tensor lies in. */

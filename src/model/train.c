@@ -7,7 +7,7 @@
 #include "model/rows.h"
 
 static void *row_of(const struct wh_net *net, const void *matrix, size_t row) {
-    return wh_rows_at(net, matrix, row * net->shape.model->C);
+    return wh_rows_at(net, matrix, row * net->local.C);
 }
 
 /* A slot's activations of layer `l` of chunk c. */
@@ -67,7 +67,7 @@ uint32_t wh_net_chunk_reads(const struct wh_net_shape *s, const struct wh_net_ch
 
 /* The reads of the head, as above. */
 static enum wh_status need_head(struct wh_net *net, bool train) {
-    if (net->shape.model->tied) WH_TRY(need(net, train));
+    if (net->local.tied) WH_TRY(need(net, train));
     return need(net, train);
 }
 
@@ -84,7 +84,7 @@ static enum wh_status forward(struct wh_net *net, const struct wh_net_chunk *c, 
         wh_layer_forward(net, pass, (int)l, x[i], acts_of(net, c, slot, l), out && l + 1 == c->end ? out : x[i + 1]);
         if (wh_net_keep(&net->shape, l) == WH_KEEP_INPUTS) net->fresh_slot = slot, net->fresh_layer = l;
     }
-    return WH_OK;
+    return net->status;
 }
 
 static struct wh_pass pass_of(const struct wh_net *net, const struct wh_net_micro *m) {
@@ -115,11 +115,12 @@ static bool is_last(const struct wh_net *net, const struct wh_net_micro *m) {
 /* Loss of the micro-batch and its gradient as that of the chunk's output. */
 static enum wh_status head_backward(struct wh_net *net, const struct wh_net_chunk *c, const struct wh_net_micro *m,
                                     const struct wh_pass *pass, uint32_t slot, bool last, void *dx) {
-    const uint32_t unit = net->shape.model->L + 1;
+    const uint32_t unit = net->local.L + 1;
     WH_TRY(need_head(net, true));
     WH_TRY(room(net, unit));
     wh_head_train(net, pass, m->index, net->slot[slot].x[c->end - c->first], m->grad_scale,
                   net->token_loss + (size_t)pass->first_seq * pass->T, dx);
+    WH_TRY(net->status);
     return done(net, unit, last);
 }
 
@@ -135,6 +136,7 @@ enum wh_status wh_net_chunk_backward(struct wh_net *net, uint32_t c, const struc
         restore(net, chunk, &pass, slot, l);
         wh_layer_backward(net, &pass, micro->index, (int)l, net->slot[slot].x[l - chunk->first],
                           acts_of(net, chunk, slot, l), dx);
+        WH_TRY(net->status);
         WH_TRY(done(net, l + 1, last));
     }
     return WH_OK;
@@ -151,7 +153,7 @@ enum wh_status wh_net_chunk_backward_input(struct wh_net *net, uint32_t c, const
         wh_layer_backward_input(net, &pass, (int)l, net->slot[slot].x[l - chunk->first], acts_of(net, chunk, slot, l),
                                 &net->saved[grad_slot][l - chunk->first], dx);
     }
-    return WH_OK;
+    return net->status;
 }
 
 enum wh_status wh_net_chunk_backward_weight(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro,
@@ -164,6 +166,7 @@ enum wh_status wh_net_chunk_backward_weight(struct wh_net *net, uint32_t c, cons
         restore(net, chunk, &pass, slot, l);
         wh_layer_backward_weight(net, micro->index, (int)l, net->slot[slot].x[l - chunk->first],
                                  acts_of(net, chunk, slot, l), &net->saved[grad_slot][l - chunk->first]);
+        WH_TRY(net->status);
         WH_TRY(done(net, l + 1, last));
     }
     return WH_OK;
@@ -209,8 +212,8 @@ void wh_net_finish_leaves(struct wh_net *net) {
     const uint32_t chunks = loss_chunks(net), own = net->shape.grain.data / wh_net_ranks(&net->shape) * chunks;
     const uint32_t first = net->shape.data.rank * own;
     memset(net->leaf_loss, 0, (size_t)net->shape.grain.data * chunks * sizeof *net->leaf_loss);
-    for (uint32_t leaf = first; net->logits && leaf < first + own; leaf++)
-        net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
+    if (!net->logits || net->shape.tensor.rank > 0) return; /* others have the same */
+    for (uint32_t leaf = first; leaf < first + own; leaf++) net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
 }
 
 void wh_net_finish_gradients(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
@@ -268,7 +271,7 @@ enum wh_status wh_net_chunk_evaluate(struct wh_net *net, uint32_t c, const struc
     WH_TRY(need_head(net, false));
     wh_head_evaluate(net, &pass, net->slot[0].x[chunk->end - chunk->first], net->token_loss);
     sequence_losses(net, sequences);
-    return WH_OK;
+    return net->status;
 }
 
 enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *batch, uint32_t sequences) {

@@ -48,7 +48,8 @@ static void fill_blocks(struct wh_adamw *a) {
         struct wh_norm_block *of_tensor = a->blocks + kept;
         const size_t count = wh_norm_blocks(&whole->list[i], a->buffers.grain.tensor, of_tensor);
         const bool holds = h < held->count && held->list[h].index == i;
-        for (size_t k = 0; k < count && holds; k++) {
+        const bool counts = holds && !(a->buffers.skip_uncut && whole->list[i].cut == WH_CUT_NONE);
+        for (size_t k = 0; k < count && counts; k++) {
             struct wh_norm_block b = of_tensor[k];
             if (!bring_home(&held->list[h], &whole->list[i], &b) || !owns_block(a->buffers.own, &b)) continue;
             a->place[kept] = place + k;

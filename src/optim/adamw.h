@@ -47,6 +47,7 @@ struct wh_adamw_buffers {
     enum wh_dtype weight_dtype; /* fp32: `weights` is `master` */
     struct wh_range own;        /* elements of the line that this rank updates; whole: {0, params->buffer_elems} */
     size_t grads_first, master_first, states_first, weights_first; /* states: m and v */
+    bool skip_uncut; /* tensors that aren't cut count for the norm on another tensor rank */
     double *partial; /* [wh_norm_block_count], where others can read it; NULL: allocated here */
 };
 

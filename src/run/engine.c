@@ -1,5 +1,6 @@
 #include "run/engine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,12 +73,37 @@ static enum wh_status make_plans(struct wh_engine *e) {
         WH_TRY(make_kind(e, WH_ENGINE_GRAD));
         WH_TRY(make_table(e));
     }
-    struct wh_comm *norm = wh_traffic_norm_axis(&e->plan) == WH_AXIS_WORLD ? e->team->all : e->team->pp;
+    struct wh_comm *norm = wh_traffic_norm_axis(&e->plan) == WH_AXIS_WORLD ? e->team->all : e->team->model;
     WH_TRY(make_sum(e->team->all, wh_traffic_loss(&e->plan), e->net->leaf_loss, &e->loss));
     if (wh_comm_size(norm) > 1) WH_TRY(make_sum(norm, wh_traffic_norm(&e->plan), e->net->norm_partial, &e->norm));
     WH_TRY(make_sum(e->team->all, wh_traffic_eval(&e->plan), e->eval_loss, &e->eval));
     if (wh_comm_size(e->team->dp) == 1) return WH_OK;
     return wh_replica_open(e->net, e->team, &e->plan, &e->replica);
+}
+
+/* "RA3b<0 (micro-batch 3 from rank 4)" */
+static void write_note(const struct wh_stage *s, const struct wh_sched_instr *i, char *out) {
+    static const char *const what[] = {"forward of ", "backward of ", "backward, input part, of ",
+                                       "backward, weight part, of "};
+    static const char *const way[] = {"", " to rank ", " from rank "};
+    const enum wh_sched_message message = wh_sched_ops[i->op].message;
+    struct wh_text text = {0};
+    wh_sched_label(&s->plan.shape, i, &text);
+    wh_text_add(&text, " (%smicro-batch %u%s", wh_sched_computes((enum wh_sched_op)i->op) ? what[i->op] : "",
+                i->micro_batch, way[message]);
+    if (message != WH_SCHED_NO_MESSAGE)
+        wh_text_add(&text, "%u", wh_mesh_member(&s->mesh, WH_AXIS_PP, s->rank, i->peer));
+    wh_text_add(&text, ")");
+    snprintf(out, WH_LAUNCH_NOTE_BYTES, "%s", text.data);
+    wh_text_fini(&text);
+}
+
+static enum wh_status write_notes(struct wh_engine *e) {
+    const struct wh_sched_program *p = e->stage->program;
+    e->note = calloc(p->count, sizeof *e->note);
+    if (!e->note) return WH_FAIL(WH_NOMEM, "no memory for the names of %zu instructions", p->count);
+    for (size_t i = 0; i < p->count; i++) write_note(e->stage, &p->instrs[i], e->note[i]);
+    return WH_OK;
 }
 
 enum wh_status wh_engine_open(const struct wh_stage *stage, struct wh_net *net, const struct wh_team *team,
@@ -89,6 +115,7 @@ enum wh_status wh_engine_open(const struct wh_stage *stage, struct wh_net *net, 
     const size_t losses = (size_t)stage->mesh.degrees.dp * net->shape.micro_batch;
     e->eval_loss = calloc(losses, sizeof *e->eval_loss);
     status = e->eval_loss ? WH_OK : WH_FAIL(WH_NOMEM, "no memory for %zu losses", losses);
+    if (status == WH_OK) status = write_notes(e);
     if (status == WH_OK && team) status = make_plans(e);
     if (status != WH_OK) wh_engine_close(e);
     return status;
@@ -110,6 +137,7 @@ void wh_engine_close(struct wh_engine *e) {
     wh_comm_plan_free(e->embed_move), wh_comm_plan_free(e->table_move);
     wh_traffic_free(&e->plan);
     free(e->eval_loss);
+    free(e->note);
     *e = (struct wh_engine){0};
 }
 
@@ -235,6 +263,11 @@ static enum wh_status execute(struct wh_engine *e, const struct wh_sched_instr *
     return WH_FAIL(WH_INTERNAL, "instruction %d", i->op);
 }
 
+/* For reports of stalls and deaths. */
+static void note(struct wh_engine *e, const char *text) {
+    if (e->team) wh_launch_note(e->team->self, text);
+}
+
 static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch *batch, float grad_scale,
                                   uint32_t step) {
     const struct wh_sched_program *p = e->stage->program;
@@ -242,14 +275,10 @@ static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch
     for (size_t i = 0; i < p->count; i++) {
         const struct wh_sched_instr *in = &p->instrs[i];
         const struct wh_net_micro micro = {batch, in->micro_batch, step, grad_scale};
-        enum wh_status status = execute(e, in, &micro);
-        if (status == WH_OK) continue;
-        struct wh_text label = {0};
-        wh_sched_label(&e->stage->plan.shape, in, &label);
-        status = wh_while(status, "running %s (instruction %zu)", label.data, i);
-        wh_text_fini(&label);
-        return status;
+        note(e, e->note[i]);
+        WH_TRY(wh_while(execute(e, in, &micro), "running %s, instruction %zu", e->note[i], i));
     }
+    note(e, "after the last instruction");
     return settle(e);
 }
 
@@ -315,7 +344,7 @@ enum wh_status wh_engine_evaluate(struct wh_engine *e, const struct wh_net_batch
     memset(e->eval_loss, 0, (size_t)e->stage->mesh.degrees.dp * most * sizeof *e->eval_loss);
     for (uint32_t c = 0; c < wh_net_chunks(s); c++) {
         WH_TRY(evaluate_chunk(e, c, &part, own));
-        if (wh_net_chunk(e->net, c)->head)
+        if (wh_net_chunk(e->net, c)->head && s->tensor.rank == 0) /* the other tensor ranks have the same */
             memcpy(e->eval_loss + first, e->net->sequence_loss, own * sizeof *e->eval_loss);
     }
     WH_TRY(settle(e));

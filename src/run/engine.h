@@ -36,8 +36,9 @@ struct wh_engine {
     struct wh_engine_outputs out[WH_ENGINE_KINDS];
     struct wh_comm_plan **receive[WH_ENGINE_KINDS]; /* [slots][WH_ENGINE_PEERS] */
     struct wh_comm_plan *loss, *norm, *eval, *embed_move, *table_move;
-    double *eval_loss; /* [dp * micro-batch] */
-    bool table_fresh;  /* the first stage has the tied table as it is now */
+    double *eval_loss;                  /* [dp * micro-batch] */
+    bool table_fresh;                   /* the first stage has the tied table as it is now */
+    char (*note)[WH_LAUNCH_NOTE_BYTES]; /* [instructions of the program] for whoever asks what this rank does */
 };
 
 /* Errors: NOMEM, CONFIG. */

@@ -17,13 +17,15 @@
 #define LIFE_NS   (SECOND_NS / 50) /* of processor time are a sign of life; who sleeps on others' news takes far less */
 
 enum { LINE_BYTES = 4096, WORDS_BYTES = 512, EXIT_RETRY = 75 };
+enum { NOTE_WORDS = WH_LAUNCH_NOTE_BYTES / sizeof(uint64_t) };
 
 /* What a rank tells the launcher, in memory that both map. Written by the rank alone. */
 struct slot {
     _Alignas(128) _Atomic uint64_t beat_ns; /* last wh_launch_at */
     _Atomic int64_t step;
-    _Atomic(const char *) doing; /* a literal: the same address in both processes */
-    _Atomic uint64_t failed_ns;  /* 0: has not failed; else `error` is complete */
+    _Atomic(const char *) doing;       /* a literal: the same address in both processes */
+    _Atomic uint64_t note[NOTE_WORDS]; /* a text; the last word ends it */
+    _Atomic uint64_t failed_ns;        /* 0: has not failed; else `error` is complete */
     struct wh_error error;
 };
 
@@ -84,6 +86,16 @@ void wh_launch_at(struct wh_launch_rank *self, int64_t step, const char *doing) 
     struct slot *s = &self->page->slot[self->rank];
     atomic_store_explicit(&s->step, step, memory_order_relaxed);
     atomic_store_explicit(&s->doing, doing, memory_order_relaxed);
+    atomic_store_explicit(&s->note[0], 0, memory_order_relaxed);
+    atomic_store_explicit(&s->beat_ns, wh_clock_ns(), memory_order_release);
+}
+
+void wh_launch_note(struct wh_launch_rank *self, const char *text) {
+    if (!self || !self->page) return;
+    struct slot *s = &self->page->slot[self->rank];
+    uint64_t word[NOTE_WORDS] = {0};
+    memcpy(word, text, strnlen(text, WH_LAUNCH_NOTE_BYTES - 1));
+    for (size_t i = 0; i < NOTE_WORDS; i++) atomic_store_explicit(&s->note[i], word[i], memory_order_relaxed);
     atomic_store_explicit(&s->beat_ns, wh_clock_ns(), memory_order_release);
 }
 
@@ -166,8 +178,32 @@ static void take_output(struct launch *l, uint32_t rank, const char *text, size_
 
 /* --- how ranks end --- */
 
+/* "rank 2 (step 3, reading data)", "rank 2 (step 3, computing: F1 (forward of micro-batch 1))" */
+static void name_rank(const struct launch *l, uint32_t rank, struct wh_text *out) {
+    const struct slot *s = &l->page->slot[rank];
+    const int64_t step = atomic_load_explicit(&s->step, memory_order_relaxed);
+    const char *doing = atomic_load_explicit(&s->doing, memory_order_relaxed);
+    uint64_t note[NOTE_WORDS];
+    for (size_t i = 0; i < NOTE_WORDS; i++) note[i] = atomic_load_explicit(&s->note[i], memory_order_relaxed);
+    const char *gap = note[0] ? ": " : "";
+    wh_text_add(out, "rank %u", rank);
+    if (step >= 0)
+        wh_text_add(out, " (step %lld, %s%s%s)", (long long)step, doing, gap, (const char *)note);
+    else if (doing)
+        wh_text_add(out, " (%s%s%s)", doing, gap, (const char *)note);
+}
+
+/* What all were doing, into rank 0's log. */
 static void begin_to_fail(struct launch *l) {
-    if (!l->failing_ns) l->failing_ns = wh_clock_ns();
+    struct wh_text text = {0};
+    if (l->failing_ns) return;
+    l->failing_ns = wh_clock_ns();
+    for (uint32_t r = 0; r < l->options->ranks; r++) {
+        name_rank(l, r, &text);
+        wh_text_add(&text, l->seen[r].ended_ns ? ", ended\n" : "\n");
+    }
+    add_to_log(l, 0, text.data, text.bytes);
+    wh_text_fini(&text);
 }
 
 static bool is_failure(int wait_status) {
@@ -237,8 +273,7 @@ static void look_for_life(struct launch *l, uint32_t rank, uint64_t now) {
     s->alive_ns = now, s->beat_ns = beat, s->processor_ns = processor_ns;
 }
 
-/* Who waits for a silent rank may be as silent. A stopped process can't be the one that waits; else the longest silence
- * is the likeliest cause. */
+/* A stopped process is the likeliest cause, then the longest silence. */
 static bool likelier(const struct seen *a, const struct seen *b) {
     return a->stopped != b->stopped ? a->stopped : a->alive_ns < b->alive_ns;
 }
@@ -251,17 +286,33 @@ static void log_stall(struct launch *l) {
     wh_text_fini(&text);
 }
 
-static void look_for_silence(struct launch *l, uint64_t now) {
-    const uint64_t silence = l->options->silence_ns;
-    const struct seen *worst = NULL;
-    if (now < l->looked_ns + (silence / 8 < SECOND_NS ? silence / 8 : SECOND_NS)) return;
-    l->looked_ns = now;
+/* It waits for others in a call of comm/, where it shows itself. */
+static bool waits(const struct launch *l, uint32_t rank, uint64_t now) {
+    return l->options->job && wh_comm_job_seen_ns(l->options->job, rank) + l->options->silence_ns / 2 > now;
+}
+
+/* The rank to blame; NULL: none yet. Who waits for others is not to blame while any of them lives. */
+static const struct seen *silent_rank(struct launch *l, uint64_t now) {
+    const struct seen *worst = NULL, *worst_waiting = NULL;
+    bool any_lives = false;
     for (uint32_t r = 0; r < l->options->ranks; r++) {
         const struct seen *s = &l->seen[r];
         if (s->ended_ns) continue;
         look_for_life(l, r, now);
-        if (now >= s->alive_ns + silence && (!worst || likelier(s, worst))) worst = s;
+        const struct seen **as = waits(l, r, now) ? &worst_waiting : &worst;
+        if (now < s->alive_ns + l->options->silence_ns)
+            any_lives = true;
+        else if (!*as || likelier(s, *as))
+            *as = s;
     }
+    return worst || any_lives ? worst : worst_waiting;
+}
+
+static void look_for_silence(struct launch *l, uint64_t now) {
+    const uint64_t silence = l->options->silence_ns;
+    if (now < l->looked_ns + (silence / 8 < SECOND_NS ? silence / 8 : SECOND_NS)) return;
+    l->looked_ns = now;
+    const struct seen *worst = silent_rank(l, now);
     if (!worst) return;
     l->hung = (struct cause){CAUSE_SILENT, (uint32_t)(worst - l->seen), now};
     begin_to_fail(l);
@@ -334,18 +385,6 @@ static struct cause first_cause(const struct launch *l) {
         if (before(&c, &first)) first = c;
     }
     return first;
-}
-
-/* "rank 2 (step 3, reading data)" */
-static void name_rank(const struct launch *l, uint32_t rank, struct wh_text *out) {
-    const struct slot *s = &l->page->slot[rank];
-    const int64_t step = atomic_load_explicit(&s->step, memory_order_relaxed);
-    const char *doing = atomic_load_explicit(&s->doing, memory_order_relaxed);
-    wh_text_add(out, "rank %u", rank);
-    if (step >= 0)
-        wh_text_add(out, " (step %lld, %s)", (long long)step, doing);
-    else if (doing)
-        wh_text_add(out, " (%s)", doing);
 }
 
 static void tell_end(const struct launch *l, uint32_t rank, struct wh_text *out) {

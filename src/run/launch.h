@@ -41,7 +41,8 @@ struct wh_launch_options {
     uint64_t grace_ns;       /* 0: 3 s */
     uint64_t stop_grace_ns;  /* 0: 60 s */
     uint64_t silence_ns;     /* a rank that for this long neither calls wh_launch_at nor wants its processors fails the
-                              * job, with what all were doing in rank 0's log; 0: never */
+                              * job, unless it only waits for one that does (comm/); with what all were doing in rank 0's
+                              * log; 0: never */
     enum wh_status (*prepare)(void *context); /* called here once the folder is locked, before any rank; may be NULL */
     void (*console)(void *context, const char *line); /* a line without its end */
     void *console_context;
@@ -54,8 +55,13 @@ struct wh_launch_rank {
     struct wh_launch_page *page;
 };
 
-/* Rank: "I am alive, in step `step`, doing this". `doing` is a string literal. Costs three stores; NULL is fine. */
+/* Rank: "I am alive, in step `step`, doing this". `doing` is a string literal. Costs a few stores; NULL is fine. */
 void wh_launch_at(struct wh_launch_rank *self, int64_t step, const char *doing);
+
+/* The same, more closely: `text` is copied, cut to WH_LAUNCH_NOTE_BYTES - 1, and holds until the next of these calls. Cheap
+ * enough for every instruction of a step. A report may, at the worst, show a mixture of two of them. */
+enum { WH_LAUNCH_NOTE_BYTES = 64 };
+void wh_launch_note(struct wh_launch_rank *self, const char *text);
 
 struct wh_launch_result {
     int32_t culprit;   /* rank of the first cause; -1: none */

@@ -78,6 +78,7 @@ static enum wh_status open_net(struct wh_session *s) {
     struct wh_net_shape shape = s->stage.shape;
     struct wh_arena predicted;
     shape.data.job = s->team ? s->team->job : NULL;
+    shape.tensor.comm = s->team ? s->team->tp : NULL;
     WH_TRY(wh_net_predict(&shape, &predicted, NULL));
     const size_t available = wh_memory_available_bytes();
     if (!s->team && available && predicted.used_bytes > available) /* of several ranks the launcher has asked for all */
@@ -121,6 +122,7 @@ static enum wh_status open_optimizer(struct wh_session *s) {
                                              .weights = net->weights,
                                              .weight_dtype = net->shape.dtype,
                                              .own = net->own,
+                                             .skip_uncut = net->shape.tensor.rank > 0,
                                              .grads_first = net->grads_first,
                                              .master_first = net->master_first,
                                              .states_first = net->own.begin,

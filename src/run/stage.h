@@ -24,7 +24,7 @@ struct wh_stage {
     const struct wh_sched_program *program; /* of this rank, in `plan` */
     struct wh_net_chunk *chunks;            /* [plan.shape.chunks] */
     size_t *owner_border;                   /* [dp + 1] on the part's line */
-    struct wh_net_shape shape;              /* data.job is left NULL */
+    struct wh_net_shape shape;              /* data.job and tensor.comm are left NULL */
 };
 
 /* Errors: CONFIG (fewer layers than stages, a schedule that can't be), NOMEM. */
@@ -43,6 +43,9 @@ static inline bool wh_stage_copies_table(const struct wh_stage *s) {
     return s->shape.model->tied && s->mesh.degrees.pp > 1 &&
            wh_sched_stage_rank(&s->plan.shape, wh_sched_stages(&s->plan.shape) - 1) != 0;
 }
+
+/* Of the token table, those that this tensor rank has of it. */
+size_t wh_stage_table_rows(const struct wh_stage *s);
 
 static inline bool wh_stage_owns_table(const struct wh_stage *s) {
     return wh_params_find(&s->part, WH_P_EMBED_TOKEN, -1) != NULL;

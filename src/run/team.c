@@ -16,6 +16,8 @@ enum wh_status wh_team_open(struct wh_launch_rank *self, const struct wh_mesh *m
     WH_TRY_GOTO(open_group(&team, WH_TEAM_ALL, WH_AXIS_WORLD, &team.all), close);
     WH_TRY_GOTO(open_group(&team, WH_TEAM_DP, WH_AXIS_DP, &team.dp), close);
     WH_TRY_GOTO(open_group(&team, WH_TEAM_PP, WH_AXIS_PP, &team.pp), close);
+    WH_TRY_GOTO(open_group(&team, WH_TEAM_TP, WH_AXIS_TP, &team.tp), close);
+    WH_TRY_GOTO(open_group(&team, WH_TEAM_MODEL, WH_AXIS_MODEL, &team.model), close);
     *out = team;
     return WH_OK;
 close:
@@ -24,10 +26,12 @@ close:
 }
 
 void wh_team_close_groups(struct wh_team *team) {
+    wh_comm_close(team->model);
+    wh_comm_close(team->tp);
     wh_comm_close(team->pp);
     wh_comm_close(team->dp);
     wh_comm_close(team->all);
-    team->pp = team->dp = team->all = NULL;
+    team->model = team->tp = team->pp = team->dp = team->all = NULL;
 }
 
 void wh_team_close(struct wh_team *team) {

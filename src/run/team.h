@@ -17,14 +17,16 @@ struct wh_team {
     uint32_t rank, world;
     struct wh_mesh mesh;
     struct wh_comm_job *job;
-    struct wh_comm *all; /* every rank */
-    struct wh_comm *dp;  /* the replicas of this rank's pieces: who sum the same gradients */
-    struct wh_comm *pp;  /* the stages of this rank's replica, in order */
+    struct wh_comm *all;   /* every rank */
+    struct wh_comm *dp;    /* the replicas of this rank's pieces: who sum the same gradients */
+    struct wh_comm *tp;    /* the slices of this rank's matrices */
+    struct wh_comm *model; /* all ranks of one replica: tp and pp */
+    struct wh_comm *pp;    /* the stages of this rank's replica, in order */
     struct wh_launch_rank *self;
 };
 
 /* Ids of the groups in wh_comm_open. */
-enum { WH_TEAM_ALL, WH_TEAM_DP, WH_TEAM_PP };
+enum { WH_TEAM_ALL, WH_TEAM_DP, WH_TEAM_PP, WH_TEAM_TP, WH_TEAM_MODEL };
 
 /* Joins the job of `self`, whose ranks are those of `mesh`, and opens the groups. Errors: NOMEM, PEER. */
 enum wh_status wh_team_open(struct wh_launch_rank *self, const struct wh_mesh *mesh, struct wh_team *out);

@@ -26,7 +26,7 @@ static uint32_t eval_reads(const struct wh_stage *s, uint32_t *out) {
 static enum wh_status new_plan(struct wh_traffic *t, uint64_t bucket_bytes) {
     const struct wh_net_shape *s = &t->stage->shape;
     const uint64_t elems = bucket_bytes / sizeof(float);
-    const bool table = wh_params_find(s->params, WH_P_EMBED_TOKEN, -1) != NULL;
+    const struct wh_param *table = wh_params_find(s->params, WH_P_EMBED_TOKEN, -1);
     const uint32_t train = step_reads(t->stage, NULL), eval = eval_reads(t->stage, NULL);
     uint32_t *reads = calloc((size_t)train + eval + 1, sizeof *reads);
     if (!reads) return WH_FAIL(WH_NOMEM, "no memory for %u reads", train + eval);
@@ -35,7 +35,7 @@ static enum wh_status new_plan(struct wh_traffic *t, uint64_t bucket_bytes) {
                                        .layers = s->model->L,
                                        .unit_border = t->unit_border,
                                        .tied = s->model->tied,
-                                       .table_elems = table && s->model->tied ? (size_t)s->model->V * s->model->C : 0,
+                                       .table_elems = table && s->model->tied ? table->elems : 0,
                                        .bucket_elems = elems ? (size_t)elems : 1,
                                        .prefetch = s->data.prefetch,
                                        .by_unit = wh_net_by_unit(s),
@@ -151,7 +151,7 @@ struct wh_comm_call wh_traffic_check(const struct wh_traffic *t) {
 struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traffic_row row, bool sends, uint32_t peer) {
     const struct wh_net_shape *s = &t->stage->shape;
     const size_t C = s->model->C;
-    const size_t rows = row == WH_TRAFFIC_TABLE_MOVE   ? s->model->V
+    const size_t rows = row == WH_TRAFFIC_TABLE_MOVE   ? wh_stage_table_rows(t->stage)
                         : row == WH_TRAFFIC_EMBED_MOVE ? (size_t)wh_net_sequences(s) * s->T
                                                        : (size_t)s->micro_batch * s->T;
     return (struct wh_comm_call){.op = sends ? WH_SEND : WH_RECV,
@@ -162,7 +162,7 @@ struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traff
 }
 
 enum wh_mesh_axis wh_traffic_norm_axis(const struct wh_traffic *t) {
-    return t->zero.shape.stage >= 1 ? WH_AXIS_WORLD : WH_AXIS_PP;
+    return t->zero.shape.stage >= 1 ? WH_AXIS_WORLD : WH_AXIS_MODEL;
 }
 
 /* ---- counting ---- */
@@ -221,9 +221,76 @@ static void count_table(struct wh_traffic *t) {
     count_message(t, WH_TRAFFIC_TABLE_MOVE, true);
 }
 
+/* ---- tensor ranks ---- */
+
+static void count_tensor(struct wh_traffic *t, enum wh_traffic_row row, size_t count, enum wh_dtype dtype) {
+    const struct wh_comm_call call = {.op = WH_ALL_REDUCE, .count = count, .dtype = dtype};
+    count_on(t, row, WH_AXIS_TP, &call);
+}
+
+static size_t tokens(const struct wh_traffic *t) { return (size_t)t->stage->shape.micro_batch * t->stage->shape.T; }
+
+/* Forward pass over `n` tokens of the chunk. */
+static void count_forward(struct wh_traffic *t, const struct wh_net_chunk *c, size_t n) {
+    const struct wh_net_shape *s = &t->stage->shape;
+    const size_t C = s->model->C;
+    if (c->embed) count_tensor(t, WH_TRAFFIC_TP_EMBED, (n * C * wh_dtype_bytes(s->dtype) + 3) / 4, WH_I32);
+    for (uint32_t l = c->first; l < c->end; l++)
+        for (int k = 0; k < 2; k++) count_tensor(t, WH_TRAFFIC_TP_FORWARD, n * C, WH_F32);
+}
+
+/* Logits by blocks. */
+static void count_head(struct wh_traffic *t, size_t n, bool train) {
+    const size_t C = t->stage->shape.model->C, block = wh_net_loss_block(&t->stage->shape);
+    for (size_t at = 0; at < n; at += block) {
+        const size_t rows = n - at < block ? n - at : block;
+        count_tensor(t, WH_TRAFFIC_TP_HEAD, rows, WH_F32);
+        count_tensor(t, WH_TRAFFIC_TP_HEAD, rows, WH_I32);
+        count_tensor(t, WH_TRAFFIC_TP_HEAD, rows, WH_F32);
+        if (train) count_tensor(t, WH_TRAFFIC_TP_BACKWARD, rows * C, WH_F32);
+    }
+}
+
+/* What the layers' common buffers hold (model/train.c): full recompute runs a layer's forward pass again, but for its last
+ * product, unless they are as it left them. */
+struct fresh {
+    uint32_t slot, layer;
+};
+
+static void count_restore(struct wh_traffic *t, struct fresh *f, uint32_t slot, uint32_t l) {
+    if (wh_net_keep(&t->stage->shape, l) != WH_KEEP_INPUTS) return;
+    if (f->slot != slot || f->layer != l)
+        count_tensor(t, WH_TRAFFIC_TP_FORWARD, tokens(t) * t->stage->shape.model->C, WH_F32);
+    f->slot = UINT32_MAX;
+}
+
+static void count_computing(struct wh_traffic *t, const struct wh_sched_instr *in, struct fresh *f) {
+    const struct wh_net_chunk *c = &t->stage->chunks[in->chunk];
+    const size_t sums = tokens(t) * t->stage->shape.model->C;
+    if (in->op == WH_SCHED_FORWARD) {
+        count_forward(t, c, tokens(t));
+        for (uint32_t l = c->first; l < c->end; l++)
+            if (wh_net_keep(&t->stage->shape, l) == WH_KEEP_INPUTS) *f = (struct fresh){in->act, l};
+        return;
+    }
+    if (in->op != WH_SCHED_BACKWARD_WEIGHT && c->head) count_head(t, tokens(t), true);
+    for (uint32_t l = c->end; l-- > c->first;) {
+        count_restore(t, f, in->act, l);
+        for (int k = 0; k < 2 && in->op != WH_SCHED_BACKWARD_WEIGHT; k++)
+            count_tensor(t, WH_TRAFFIC_TP_BACKWARD, sums, WH_F32);
+    }
+}
+
 static void count_program(struct wh_traffic *t) {
     const struct wh_sched_program *p = t->stage->program;
+    struct fresh fresh = {UINT32_MAX, 0};
     for (size_t i = 0; i < p->count; i++) switch (p->instrs[i].op) {
+        case WH_SCHED_FORWARD:
+        case WH_SCHED_BACKWARD:
+        case WH_SCHED_BACKWARD_INPUT:
+        case WH_SCHED_BACKWARD_WEIGHT:
+            count_computing(t, &p->instrs[i], &fresh);
+            break;
         case WH_SCHED_SEND_ACT:
         case WH_SCHED_RECV_ACT:
             count_message(t, WH_TRAFFIC_ACT, p->instrs[i].op == WH_SCHED_SEND_ACT);
@@ -266,9 +333,11 @@ void wh_traffic_step(struct wh_traffic *t, bool with_check) {
 }
 
 /* Activations of one pass: sent by each chunk but the last, received by each but the first, not within a rank. */
-static void count_chunks(struct wh_traffic *t) {
+static void count_chunks(struct wh_traffic *t, size_t n) {
     const struct wh_stage *s = t->stage;
     for (uint32_t c = 0; c < s->plan.shape.chunks; c++) {
+        if (n) count_forward(t, &s->chunks[c], n);
+        if (n && s->chunks[c].head) count_head(t, n, false);
         const uint32_t to = wh_sched_peer(&s->plan.shape, s->place.pp, WH_SCHED_SEND_ACT, c),
                        from = wh_sched_peer(&s->plan.shape, s->place.pp, WH_SCHED_RECV_ACT, c);
         if (from != UINT32_MAX && from != s->place.pp) count_message(t, WH_TRAFFIC_ACT, false);
@@ -276,12 +345,15 @@ static void count_chunks(struct wh_traffic *t) {
     }
 }
 
-void wh_traffic_evaluate(struct wh_traffic *t, uint64_t passes) {
+void wh_traffic_evaluate(struct wh_traffic *t, uint64_t sequences) {
     const struct wh_comm_call eval = wh_traffic_eval(t);
+    const struct wh_net_shape *s = &t->stage->shape;
+    const uint64_t most = s->micro_batch, each = most * s->data.ranks, before = s->data.rank * most;
     count_table(t);
-    for (uint64_t i = 0; i < passes; i++) {
+    for (uint64_t at = 0; at < sequences; at += each) {
+        const uint64_t left = sequences - at, own = left <= before ? 0 : left - before < most ? left - before : most;
         count_reads(t, false);
-        count_chunks(t);
+        count_chunks(t, (size_t)own * s->T);
         count_on(t, WH_TRAFFIC_EVAL, WH_AXIS_WORLD, &eval);
     }
 }

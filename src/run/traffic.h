@@ -5,7 +5,7 @@
  *     struct wh_traffic t;
  *     WH_TRY(wh_traffic_new(&stage, bucket_bytes, &t));
  *     for each step:          wh_traffic_step(&t, with_check);
- *     for each validation:    wh_traffic_evaluate(&t, passes);
+ *     for each validation:    wh_traffic_evaluate(&t, sequences);
  *     t.row[i].calls, t.row[i].sent_bytes                    // what wh_comm_rows will say of this rank
  *     wh_traffic_free(&t);
  *
@@ -14,6 +14,7 @@
 #define WH_RUN_TRAFFIC_H
 
 #include "comm/comm.h"
+#include "model/tensor_sums.h"
 #include "run/stage.h"
 
 /* X(id, name, meaning) */
@@ -26,6 +27,10 @@
     X(GRAD, "pp.grad.send", "their gradients to the stage before")                                                 \
     X(EMBED_MOVE, "pp.embed.send", "gradients of the embedded tokens, to the last stage, which owns a tied table") \
     X(TABLE_MOVE, "pp.table.send", "the tied table after its update, to the first stage")                          \
+    X(TP_FORWARD, WH_TP_FORWARD, "partial sums of attention and feed-forward outputs")                             \
+    X(TP_BACKWARD, WH_TP_BACKWARD, "partial sums of input gradients")                                              \
+    X(TP_EMBED, WH_TP_EMBED, "rows of a token table that is cut")                                                  \
+    X(TP_HEAD, WH_TP_HEAD, "maximum, label's logit and sum of the softmax over a vocabulary that is cut")          \
     X(LOSS, "loss.all_reduce", "losses of the leaves of the batch, 0 where another rank has them")                 \
     X(NORM, "norm.all_reduce", "partial sums of the gradient norm, 0 where another rank has them")                 \
     X(EVAL, "eval.all_reduce", "losses of an evaluation's sequences, 0 where another rank has them")
@@ -69,11 +74,11 @@ struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traff
 
 enum { WH_TRAFFIC_HASHES = 5 }; /* weights, gradients, master weights, first and second moments */
 
-/* Which ranks add their partial sums of the norm: those that own different parameters. NULL-free: WORLD, PP or none. */
+/* Which ranks add their partial sums of the norm: those that own different parameters. */
 enum wh_mesh_axis wh_traffic_norm_axis(const struct wh_traffic *t);
 
-/* Counts. An evaluation of `passes` forward passes; with weights owned in parts the units that are old are gathered. */
+/* Counts. An evaluation of so many sequences; with weights owned in parts the units that are old are gathered. */
 void wh_traffic_step(struct wh_traffic *t, bool with_check);
-void wh_traffic_evaluate(struct wh_traffic *t, uint64_t passes);
+void wh_traffic_evaluate(struct wh_traffic *t, uint64_t sequences);
 
 #endif

@@ -14,6 +14,7 @@
 #include "os/probe.h"
 #include "os/process.h"
 #include "os/signal.h"
+#include "plan/stages.h"
 #include "run/metrics.h"
 #include "run/record.h"
 #include "run/team.h"
@@ -317,7 +318,7 @@ static enum wh_status describe_traffic(struct run *r) {
     WH_TRY(wh_traffic_new(&r->session.stage, c->optimizer.bucket_bytes, &t));
     wh_traffic_step(&t, false);
     for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
-        if (t.row[i].calls == 0) continue;
+        if (t.row[i].sent_bytes == 0) continue;
         wh_text_add(&rows, "%s%s ", rows.bytes ? ", " : "", wh_traffic_row_name(&t, (enum wh_traffic_row)i));
         add_bytes(&rows, t.row[i].sent_bytes);
         all += t.row[i].sent_bytes;
@@ -336,6 +337,14 @@ static enum wh_status describe_traffic(struct run *r) {
     return WH_OK;
 }
 
+static void describe_stages(struct run *r) {
+    const struct wh_stage *s = &r->session.stage;
+    struct wh_text text = {0};
+    if (s->mesh.degrees.pp == 1 && !wh_config_wants_schedule(r->config)) return;
+    if (wh_stages_describe(r->config, &s->plan, s->layer_border, &text) == WH_OK) say(r, "%s", text.data);
+    wh_text_fini(&text);
+}
+
 static void describe(struct run *r) {
     const struct wh_config *c = r->config;
     const struct wh_net *net = &r->session.net;
@@ -347,6 +356,7 @@ static void describe(struct run *r) {
         c->tokens.global_batch, c->tokens.sequence_length, c->tokens.accumulation,
         c->tokens.accumulation == 1 ? "" : "es", c->tokens.micro_batch, each, ranks.data, net->vec->name);
     wh_text_fini(&ranks);
+    describe_stages(r);
     if (!r->team && c->optimizer.zero_stage > 0)
         say(r, "optimizer.zero_stage %u has nothing to share out: there is one rank", c->optimizer.zero_stage);
     say(r, "grain: tensor %u, data %u, sequence %u; memory %.1f MiB%s; %llu sequences of text, %llu steps per epoch",

@@ -6,6 +6,7 @@
 #include "os/probe.h"
 #include "os/shm.h"
 #include "os/signal.h"
+#include "plan/stages.h"
 #include "run/session.h"
 #include "run/train_int.h"
 
@@ -59,6 +60,15 @@ static enum wh_status lay_out(struct launched *l) {
     const uint32_t share = (uint32_t)wh_probe_processors() / l->part.mesh.world;
     if (c->threads == 0) l->part.config.threads = share ? share : 1;
     return WH_OK;
+}
+
+/* A wrong generator would let the ranks wait for each other for ever. Files are proved when they are read. */
+static enum wh_status check_schedule(const struct wh_config *c) {
+    struct wh_sched_plan plan;
+    WH_TRY(wh_stages_plan(c, &plan));
+    enum wh_status status = wh_stages_prove(&plan);
+    wh_sched_plan_free(&plan);
+    return status;
 }
 
 /* What would stop every rank. Text that has to be tokenized is left to them: it would be done twice. */
@@ -120,6 +130,7 @@ enum wh_status wh_train_launch(const struct wh_config *config, const struct wh_t
     struct wh_shm shm;
     enum wh_status status;
     WH_TRY(lay_out(&l));
+    WH_TRY(wh_while(check_schedule(config), "proving the schedule of the pipeline"));
     WH_TRY(check_data(config, &config->data.train, "data.train"));
     WH_TRY(check_data(config, &config->data.valid, "data.valid"));
     WH_TRY(check_memory(&l, &job_config.arena_bytes));

@@ -1,5 +1,7 @@
 #include "run/weights.h"
 
+#include <stdlib.h>
+
 #include "os/memory.h"
 
 /* What this rank keeps of a buffer that begins with element `first` of the line. */
@@ -9,9 +11,47 @@ static struct wh_ckpt_slab own_part(const struct wh_net *net, float *buffer, siz
     return (struct wh_ckpt_slab){buffer + (own.begin - first), own.begin, own.end - own.begin};
 }
 
+/* As the net of that rank has it (net->own). */
+static struct wh_range own_range(const struct wh_stage *s) {
+    const struct wh_net_data *d = &s->shape.data;
+    if (d->zero_stage == 0) return (struct wh_range){0, s->part.buffer_elems};
+    return (struct wh_range){d->owner_border[d->rank], d->owner_border[d->rank + 1]};
+}
+
+/* What each rank of the run keeps, from the configuration alone. */
+struct holders {
+    struct wh_stage *stage;
+    struct wh_ckpt_holding *holding;
+    uint32_t count; /* of stages made */
+};
+
+static void free_holders(struct holders *h) {
+    for (uint32_t r = 0; r < h->count; r++) wh_stage_free(&h->stage[r]);
+    free(h->stage);
+    free(h->holding);
+    *h = (struct holders){0};
+}
+
+static enum wh_status new_holders(const struct wh_config *c, uint32_t ranks, struct holders *out) {
+    struct holders h = {.stage = calloc(ranks, sizeof *h.stage), .holding = calloc(ranks, sizeof *h.holding)};
+    enum wh_status status = WH_OK;
+    if (!h.stage || !h.holding) status = WH_FAIL(WH_NOMEM, "no memory for the tables of %u ranks", ranks);
+    for (; status == WH_OK && h.count < ranks; h.count += status == WH_OK) {
+        struct wh_stage *stage = &h.stage[h.count];
+        status = wh_stage_new(c, h.count, stage);
+        if (status == WH_OK) h.holding[h.count] = (struct wh_ckpt_holding){&stage->part, own_range(stage)};
+    }
+    if (status == WH_OK)
+        *out = h;
+    else
+        free_holders(&h);
+    return status;
+}
+
 enum wh_status wh_weights_save(const struct wh_session *s, const char *run, struct wh_text *remarks) {
     const struct wh_config *c = s->config;
-    if (c->parallelism.pp > 1) return WH_FAIL(WH_UNSUPPORTED, "checkpoints of pipelines are not built yet");
+    struct holders holders = {0};
+    if (s->team) WH_TRY(new_holders(c, s->team->world, &holders));
     const struct wh_ckpt_view view = {
         .model = &c->arch,
         .params = &s->stage.whole,
@@ -26,12 +66,12 @@ enum wh_status wh_weights_save(const struct wh_session *s, const char *run, stru
         .weights = own_part(&s->net, s->net.master, s->net.master_first),
         .m = own_part(&s->net, s->net.adam_m, s->net.own.begin),
         .v = own_part(&s->net, s->net.adam_v, s->net.own.begin),
-        .comm = s->team ? s->team->dp : NULL,
-        .border = s->stage.owner_border,
-        .weights_shared = s->net.shape.data.zero_stage >= 1,
-        .moments_shared = s->net.shape.data.zero_stage >= 1,
+        .comm = s->team ? s->team->all : NULL,
+        .holding = holders.holding,
     };
-    return wh_ckpt_save(run, &view, c->checkpoints.keep_last, remarks);
+    enum wh_status status = wh_ckpt_save(run, &view, c->checkpoints.keep_last, remarks);
+    free_holders(&holders);
+    return status;
 }
 
 static enum wh_status check_same_numbers(const struct wh_config *c, const struct wh_ckpt_info *info,
@@ -59,7 +99,6 @@ static enum wh_status check_same_numbers(const struct wh_config *c, const struct
 
 static enum wh_status resume(struct wh_session *s, const char *folder) {
     struct wh_ckpt_info info;
-    if (s->config->parallelism.pp > 1) return WH_FAIL(WH_UNSUPPORTED, "checkpoints of pipelines are not built yet");
     WH_TRY(wh_ckpt_read(folder, &info));
     WH_TRY(check_same_numbers(s->config, &info, folder));
     WH_TRY(wh_ckpt_load(folder, &s->stage.part, own_part(&s->net, s->net.master, s->net.master_first),

@@ -132,6 +132,7 @@ static enum wh_status stay(struct wh_launch_rank *self, void *context) {
         if (self->rank == 2 && step == 3) {
             if (how == FAILS || how == FAILS_AFTER_PEER)
                 return wh_while(WH_FAIL(WH_DATA, "%s", "tokens.bin: token 99 is not below 50"), "reading batch 7");
+            if (how == IS_KILLED || how == STOPS) wh_launch_note(self, "B3 (backward of micro-batch 3)");
             go_wrong(self, how);
         }
         if (how == FAILS_AFTER_PEER && self->rank == 1 && step == 1) return WH_FAIL(WH_PEER, "rank 2 did not come");
@@ -164,16 +165,20 @@ static void test_dies(void **state) {
     (void)state;
     fails(ABORTS, WH_PEER,
           (const char *[]){"rank 2 (step 3, reading data) was ended by SIGABRT", "claim 'a == b' does not hold", NULL});
-    fails(IS_KILLED, WH_PEER,
-          (const char *[]){"rank 2 (step 3, reading data) was ended by SIGKILL (from outside", NULL});
+    fails(
+        IS_KILLED, WH_PEER,
+        (const char *[]){
+            "rank 2 (step 3, reading data: B3 (backward of micro-batch 3)) was ended by SIGKILL (from outside", NULL});
     fails(EXITS, WH_PEER, (const char *[]){"rank 2 (step 3, reading data) ended with exit code 9", "giving up", NULL});
 }
 
 static void test_silent(void **state) {
     (void)state;
-    fails(
-        STOPS, WH_PEER,
-        (const char *[]){"rank 2 (step 3, reading data) gave no sign of life for 0.5 s: its process is stopped", NULL});
+    fails(STOPS, WH_PEER,
+          (const char *[]){
+              "rank 2 (step 3, reading data: B3 (backward of micro-batch 3)) gave no sign of life for 0.5 s: its "
+              "process is stopped",
+              NULL});
 }
 
 /* Computing for long without a word is no silence. */
@@ -389,6 +394,7 @@ static enum wh_status reduce_and_fail(struct wh_launch_rank *self, void *context
         wh_launch_at(self, step, "all_reduce");
         if (self->rank == 2 && step == 3) {
             if (how == FAILS) return WH_FAIL(WH_DATA, "tokens.bin is damaged");
+            if (how == IS_KILLED || how == STOPS) wh_launch_note(self, "B3 (backward of micro-batch 3)");
             go_wrong(self, how);
         }
         WH_TRY(wh_comm_run(comm, &call));
