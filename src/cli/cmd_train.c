@@ -10,7 +10,7 @@ struct args {
     const char *config, *out;
     bool resume, resume_if_present;
     struct wh_option_list sets;
-    const char *threads, *seed, *reduce;
+    const char *threads, *seed, *reduce, *trace;
     double patience;
 };
 
@@ -25,6 +25,8 @@ static const struct wh_option options[] = {
     {"seed", 0, WH_OPTION_TEXT, offsetof(struct args, seed), "N", "same as --set general.seed=N"},
     {"reduce", 0, WH_OPTION_TEXT, offsetof(struct args, reduce), "MODE",
      "same as --set comm.reduce=MODE: contract or fast"},
+    {"trace", 0, WH_OPTION_TEXT, offsetof(struct args, trace), "FILE",
+     "same as --set logging.trace=FILE: a timeline of some steps, for Perfetto"},
     {"patience", 0, WH_OPTION_REAL, offsetof(struct args, patience), "SECONDS",
      "end a run whose rank gives no sign of life for so long (default 600)"},
     WH_CLI_COMMON(struct args),
@@ -73,10 +75,11 @@ static enum wh_status train(struct args *a, int *signal_number) {
     struct wh_config c;
     struct wh_train_summary summary = {0};
     struct wh_text folder = {0};
-    char threads[64], seed[64], reduce[64];
+    char threads[64], seed[64], reduce[64], trace[4096];
     add_set(a, threads, sizeof threads, "threads", a->threads);
     add_set(a, seed, sizeof seed, "general.seed", a->seed);
     add_set(a, reduce, sizeof reduce, "comm.reduce", a->reduce);
+    add_set(a, trace, sizeof trace, "logging.trace", a->trace);
     if (a->resume && a->resume_if_present)
         return WH_FAIL(WH_USAGE, "--resume and --resume-if-present exclude each other");
     if (!(a->patience > 0 && a->patience <= 1e6)) return WH_FAIL(WH_USAGE, "--patience: above 0, at most 1000000");

@@ -224,6 +224,12 @@ enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call
 /* Moves whatever is started in this rank's groups a bit, without waiting; for calls between layers. */
 enum wh_status wh_comm_progress(struct wh_comm_job *job);
 
+/* Rank: `watch` is told of every call from now on that may have taken time, when it is over: plans that were started (unless
+ * that is a matter of a store or two), tested or waited for, and wh_comm_run. NULL: nobody is. It must not call comm/. */
+void wh_comm_watch(struct wh_comm_job *job,
+                   void (*watch)(void *context, const struct wh_comm_call *call, uint64_t begin_ns, uint64_t end_ns),
+                   void *context);
+
 /* ---- ledger ---- */
 
 struct wh_comm_row {

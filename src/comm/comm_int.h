@@ -106,6 +106,8 @@ struct wh_comm_job {
     bool moved;            /* a message, at the last look at them: another look may be worth it */
     struct wh_comm_row row[WH_COMM_ROWS_MAX];
     uint32_t rows;
+    void (*watch)(void *context, const struct wh_comm_call *call, uint64_t begin_ns, uint64_t end_ns);
+    void *watch_context;
 };
 
 static inline bool wh_comm_op_reduces(enum wh_comm_op op) {

@@ -440,12 +440,25 @@ static void book(struct wh_comm_plan *p, uint64_t now) {
     p->row->exposed_ns += p->exposed_ns;
 }
 
+void wh_comm_watch(struct wh_comm_job *job,
+                   void (*watch)(void *context, const struct wh_comm_call *call, uint64_t begin_ns, uint64_t end_ns),
+                   void *context) {
+    job->watch = watch;
+    job->watch_context = context;
+}
+
+static void tell(const struct wh_comm_plan *p, uint64_t begin_ns, uint64_t end_ns) {
+    const struct wh_comm_job *job = p->comm->job;
+    if (job->watch) job->watch(job->watch_context, &p->call, begin_ns, end_ns);
+}
+
 enum wh_status wh_comm_start(struct wh_comm_plan *plan) {
     bool quick = may_start(plan) && (plan->path == WH_PATH_INLINE || plan->path == WH_PATH_ARENA);
     plan->start_ns = wh_clock_ns();
     enum wh_status status = named(plan, start_now(plan));
     plan->exposed_ns =
         quick ? 0 : wh_clock_ns() - plan->start_ns; /* looking at the clock would take as long as publishing */
+    if (!quick) tell(plan, plan->start_ns, plan->start_ns + plan->exposed_ns);
     return status;
 }
 
@@ -455,6 +468,7 @@ enum wh_status wh_comm_test(struct wh_comm_plan *plan, bool *finished) {
     if (!is_finished(plan)) WH_TRY(named(plan, wh_job_move(plan->comm, TEST_CHUNKS)));
     uint64_t end = wh_clock_ns();
     plan->exposed_ns += end - begin;
+    tell(plan, begin, end);
     *finished = is_finished(plan);
     if (*finished) book(plan, end);
     return WH_OK;
@@ -466,6 +480,7 @@ enum wh_status wh_comm_wait(struct wh_comm_plan *plan) {
     if (!is_finished(plan)) WH_TRY(named(plan, wh_comm_wait_until(plan, is_finished)));
     uint64_t end = wh_clock_ns();
     plan->exposed_ns += end - begin;
+    tell(plan, begin, end);
     book(plan, end);
     return WH_OK;
 }
@@ -479,6 +494,7 @@ enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call
     if (!is_finished(p)) WH_TRY(named(p, wh_comm_wait_until(p, is_finished)));
     uint64_t now = wh_clock_ns();
     p->exposed_ns = now - p->start_ns;
+    tell(p, p->start_ns, now);
     book(p, now);
     return WH_OK;
 }

@@ -3,8 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "config/check_int.h"
 #include "mesh/mesh.h"
+
+enum { TRACE_STEPS_MAX = 1000 };
 
 static bool require(struct check *x, enum wh_config_key k) {
     if (faulty(x->c, k)) return false;
@@ -348,6 +351,30 @@ static void check_name(struct check *x) {
               name);
 }
 
+bool wh_config_trace_steps(const struct wh_config *c, uint64_t *first, uint64_t *last) {
+    const char *text = c->logging.trace_steps, *dash = strchr(text, '-');
+    char number[24];
+    if (!dash) return wh_text_to_uint(text, first) && wh_text_to_uint(text, last);
+    if ((size_t)(dash - text) >= sizeof number) return false;
+    memcpy(number, text, (size_t)(dash - text));
+    number[dash - text] = '\0';
+    return wh_text_to_uint(number, first) && wh_text_to_uint(dash + 1, last);
+}
+
+static void check_trace(struct check *x) {
+    const struct wh_config *c = x->c;
+    uint64_t first, last;
+    if (!*c->logging.trace_steps) return;
+    if (!*c->logging.trace)
+        fault(x, WH_KEY_TRACE_STEPS, "%s is given, but no %s", path(WH_KEY_TRACE_STEPS), path(WH_KEY_TRACE));
+    if (!wh_config_trace_steps(c, &first, &last) || first < 1 || last < first || last - first >= TRACE_STEPS_MAX)
+        fault(x, WH_KEY_TRACE_STEPS, "%s '%s': a step or some steps are wanted, as in 7 or 3-5; %d at most",
+              path(WH_KEY_TRACE_STEPS), c->logging.trace_steps, TRACE_STEPS_MAX);
+    else if (given(c, WH_KEY_TRAIN_STEPS) && last > c->tokens.train_steps)
+        fault(x, WH_KEY_TRACE_STEPS, "%s %s: the last of all steps is %" PRIu64, path(WH_KEY_TRACE_STEPS),
+              c->logging.trace_steps, c->tokens.train_steps);
+}
+
 static void check_numbers(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->recompute_full_layers > c->arch.L)
@@ -540,5 +567,6 @@ void wh_config_check(struct wh_config *c, struct wh_faults *faults) {
         check_layout(&x);
     }
     check_numbers(&x);
+    check_trace(&x);
     check_rates(&x);
 }

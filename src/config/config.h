@@ -152,7 +152,8 @@ struct wh_config {
         uint64_t replicas; /* steps between comparisons of what must be equal across ranks; 0: never */
     } checks;
     struct {
-        uint32_t interval; /* steps per line */
+        uint32_t interval;               /* steps per line */
+        const char *trace, *trace_steps; /* file, "": none; as written, wh_config_trace_steps */
     } logging;
     enum wh_recompute recompute;
     uint32_t recompute_full_layers; /* these first layers in full */
@@ -218,6 +219,9 @@ void wh_config_markdown(struct wh_text *out);
 
 /* Ranks of the run: dp * cp * tp * pp. */
 uint32_t wh_config_ranks(const struct wh_config *c);
+
+/* logging.trace_steps; false: it is absent, or no "N" or "N-M". */
+bool wh_config_trace_steps(const struct wh_config *c, uint64_t *first, uint64_t *last);
 
 /* Name in sched/table.c of the pipeline schedule, if it isn't the user's own. */
 const char *wh_config_schedule(const struct wh_config *c);

@@ -216,15 +216,20 @@ static enum wh_status refresh_table(struct wh_engine *e) {
 static enum wh_status forward(struct wh_engine *e, const struct wh_sched_instr *i, const struct wh_net_micro *micro) {
     void *out = NULL;
     if (!wh_net_chunk(e->net, i->chunk)->head) WH_TRY(take_output(e, WH_ENGINE_ACT, &out));
-    return wh_net_chunk_forward(e->net, i->chunk, micro, i->act, out);
+    const uint64_t since = wh_trace_now(e->trace);
+    WH_TRY(wh_net_chunk_forward(e->net, i->chunk, micro, i->act, out));
+    wh_trace_instr(e->trace, 0, since);
+    return WH_OK;
 }
 
 static enum wh_status backward(struct wh_engine *e, const struct wh_sched_instr *i, const struct wh_net_micro *micro) {
     void *dx = wh_net_grad_rows(e->net, i->chunk, i->micro_batch, i->grad), *out;
+    const uint64_t since = wh_trace_now(e->trace);
     if (i->op == WH_SCHED_BACKWARD)
         WH_TRY(wh_net_chunk_backward(e->net, i->chunk, micro, i->act, dx));
     else
         WH_TRY(wh_net_chunk_backward_input(e->net, i->chunk, micro, i->act, i->grad, dx));
+    wh_trace_instr(e->trace, 0, since);
     if (wh_net_chunk(e->net, i->chunk)->embed) {
         wh_net_keep_embedded(e->net, i->micro_batch, dx);
         return WH_OK;
@@ -234,15 +239,16 @@ static enum wh_status backward(struct wh_engine *e, const struct wh_sched_instr 
     return WH_OK;
 }
 
-static enum wh_status execute(struct wh_engine *e, const struct wh_sched_instr *i, const struct wh_net_micro *micro) {
+static enum wh_status backward_weight(struct wh_engine *e, const struct wh_sched_instr *i,
+                                      const struct wh_net_micro *micro) {
+    const uint64_t since = wh_trace_now(e->trace);
+    WH_TRY(wh_net_chunk_backward_weight(e->net, i->chunk, micro, i->act, i->grad));
+    wh_trace_instr(e->trace, 0, since);
+    return WH_OK;
+}
+
+static enum wh_status move(struct wh_engine *e, const struct wh_sched_instr *i) {
     switch ((enum wh_sched_op)i->op) {
-    case WH_SCHED_FORWARD:
-        return forward(e, i, micro);
-    case WH_SCHED_BACKWARD:
-    case WH_SCHED_BACKWARD_INPUT:
-        return backward(e, i, micro);
-    case WH_SCHED_BACKWARD_WEIGHT:
-        return wh_net_chunk_backward_weight(e->net, i->chunk, micro, i->act, i->grad);
     case WH_SCHED_SEND_ACT:
         return send(e, WH_ENGINE_ACT, i->peer);
     case WH_SCHED_SEND_GRAD:
@@ -257,10 +263,27 @@ static enum wh_status execute(struct wh_engine *e, const struct wh_sched_instr *
     case WH_SCHED_PASS_GRAD:
         pass(e, WH_ENGINE_GRAD, e->net->grad[i->grad]);
         return WH_OK;
-    case WH_SCHED_OP_COUNT:
+    default:
+        return WH_FAIL(WH_INTERNAL, "instruction %d", i->op);
+    }
+}
+
+static enum wh_status execute(struct wh_engine *e, const struct wh_sched_instr *i, const struct wh_net_micro *micro) {
+    switch ((enum wh_sched_op)i->op) {
+    case WH_SCHED_FORWARD:
+        return forward(e, i, micro);
+    case WH_SCHED_BACKWARD:
+    case WH_SCHED_BACKWARD_INPUT:
+        return backward(e, i, micro);
+    case WH_SCHED_BACKWARD_WEIGHT:
+        return backward_weight(e, i, micro);
+    default:
         break;
     }
-    return WH_FAIL(WH_INTERNAL, "instruction %d", i->op);
+    const uint64_t since = wh_trace_now(e->trace);
+    WH_TRY(move(e, i));
+    wh_trace_instr(e->trace, message_bytes(e), since);
+    return WH_OK;
 }
 
 /* For reports of stalls and deaths. */
@@ -276,8 +299,10 @@ static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch
         const struct wh_sched_instr *in = &p->instrs[i];
         const struct wh_net_micro micro = {batch, in->micro_batch, step, grad_scale};
         note(e, e->note[i]);
+        wh_trace_at(e->trace, (uint32_t)i);
         WH_TRY(wh_while(execute(e, in, &micro), "running %s, instruction %zu", e->note[i], i));
     }
+    wh_trace_at(e->trace, WH_TRACE_NO_INSTR);
     note(e, "after the last instruction");
     return settle(e);
 }
@@ -297,7 +322,9 @@ enum wh_status wh_engine_step(struct wh_engine *e, const struct wh_net_batch *ba
     WH_TRY(collect(e));
     wh_net_finish_leaves(e->net);
     if (e->loss) WH_TRY(run_plan(e, e->loss));
+    const uint64_t since = wh_trace_now(e->trace);
     wh_net_finish_gradients(e->net, batch, step);
+    wh_trace_span(e->trace, WH_TRACK_COMPUTE, "embeddings' gradients", since);
     *loss = wh_net_finish_loss(e->net);
     return WH_OK;
 }

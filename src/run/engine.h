@@ -16,6 +16,7 @@
 
 #include "optim/adamw.h"
 #include "run/replica.h"
+#include "run/trace.h"
 
 enum wh_engine_kind { WH_ENGINE_ACT, WH_ENGINE_GRAD, WH_ENGINE_KINDS };
 enum { WH_ENGINE_PEERS = 2 }; /* the next rank of the pipeline, and the one before */
@@ -38,6 +39,7 @@ struct wh_engine {
     struct wh_comm_plan *loss, *norm, *eval, *embed_move, *table_move;
     double *eval_loss;                  /* [dp * micro-batch] */
     bool table_fresh;                   /* the first stage has the tied table as it is now */
+    struct wh_trace *trace;             /* borrowed; NULL: nobody watches. The owner sets it */
     char (*note)[WH_LAUNCH_NOTE_BYTES]; /* [instructions of the program] for whoever asks what this rank does */
 };
 

@@ -171,6 +171,7 @@ static enum wh_status gradient_norm(struct wh_session *s, double *norm) {
     const uint64_t since = wh_clock_ns(), waited = s->net.times.ns[WH_TIME_COMM];
     WH_TRY(wh_engine_norm(&s->engine, &s->adamw, norm));
     wh_net_book(&s->net, WH_TIME_NORM_GLOBAL, since);
+    wh_trace_span(s->engine.trace, WH_TRACK_OPTIMIZER, "gradient norm", since);
     s->net.times.ns[WH_TIME_NORM_GLOBAL] -= s->net.times.ns[WH_TIME_COMM] - waited;
     return WH_OK;
 }
@@ -186,8 +187,10 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     const struct wh_net_batch batch = {s->ids, s->labels, s->document_start};
     const uint32_t step = (uint32_t)s->step;
     struct wh_step_result r;
+    const uint64_t began = wh_trace_now(s->engine.trace);
     WH_TRY(wh_batch_fill(&data, s->step, 0, c->tokens.global_batch, s->ids, s->labels, s->document_start,
                          &r.valid_labels));
+    wh_trace_span(s->engine.trace, WH_TRACK_COMPUTE, "batch", began);
     if (r.valid_labels == 0)
         return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label",
                        (unsigned long long)s->step + 1);
@@ -205,6 +208,7 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     const uint64_t since = wh_clock_ns();
     wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
     wh_net_book(&s->net, WH_TIME_OPTIMIZER, since);
+    wh_trace_span(s->engine.trace, WH_TRACK_OPTIMIZER, "AdamW", since);
     wh_engine_updated(&s->engine);
     s->step++;
     s->samples += c->tokens.global_batch;

@@ -28,6 +28,7 @@ struct run {
     const struct wh_train_options *options;
     const struct wh_team *team; /* NULL: alone */
     struct wh_session session;
+    struct wh_trace trace; /* session.engine.trace is this, or NULL */
     struct wh_train_summary summary;
     char *metrics, *log;
     uint64_t began_ns;
@@ -128,7 +129,9 @@ static enum wh_status save(struct run *r) {
     struct wh_text remarks = {0};
     if (r->saved_step == r->session.step) return WH_OK;
     at_step(r, "saving");
+    const uint64_t since = wh_trace_now(r->session.engine.trace);
     enum wh_status status = wh_weights_save(&r->session, r->options->out, &remarks);
+    wh_trace_span(r->session.engine.trace, WH_TRACK_DISK, "checkpoint", since);
     say_remarks(r, &remarks);
     if (status != WH_OK) return wh_while(status, "saving step %llu", (unsigned long long)r->session.step);
     r->saved_step = r->session.step;
@@ -217,7 +220,9 @@ static enum wh_status validate(struct run *r) {
     struct wh_evaluation e;
     at_step(r, "validating");
     const struct wh_times times = r->session.net.times; /* those of the steps alone */
+    const uint64_t since = wh_trace_now(r->session.engine.trace);
     WH_TRY(wh_session_validate(&r->session, &e));
+    wh_trace_span(r->session.engine.trace, WH_TRACK_COMPUTE, "validation", since);
     r->session.net.times = times;
     r->summary.valid_loss = e.loss;
     say(r, "step %llu: validation loss %.4f (%llu sequences)", (unsigned long long)r->session.step, e.loss,
@@ -232,7 +237,9 @@ static enum wh_status one_step(struct run *r) {
     struct wh_metrics_step m;
     at(r, (int64_t)r->session.step + 1, "computing");
     const uint64_t began = wh_clock_ns();
+    wh_trace_step(r->session.engine.trace, r->session.step + 1);
     WH_TRY(wh_session_step(&r->session, &m.result));
+    wh_trace_pause(r->session.engine.trace);
     const double seconds = (double)(wh_clock_ns() - began) * 1e-9;
     const double tokens = step_tokens(c);
     m.step = r->session.step, m.tokens = r->session.tokens, m.step_ms = 1e3 * seconds;
@@ -391,6 +398,49 @@ static enum wh_status measure_peak(struct run *r) {
     return WH_OK;
 }
 
+/* ---- the timeline ---- */
+
+/* The first steps are slower: memory is touched, ranks fall into step. */
+enum { TRACE_AFTER = 2, TRACE_STEPS = 3 };
+
+static enum wh_status open_trace(struct run *r) {
+    static const char nothing[] = "{\"traceEvents\":[]}\n";
+    const struct wh_config *c = r->config;
+    const uint64_t done = r->session.step, all = c->tokens.train_steps;
+    uint64_t first, last;
+    if (!*c->logging.trace) return WH_OK;
+    if (!wh_config_trace_steps(c, &first, &last)) {
+        last = done + TRACE_AFTER + TRACE_STEPS < all ? done + TRACE_AFTER + TRACE_STEPS : all;
+        first = last >= done + TRACE_STEPS ? last - TRACE_STEPS + 1 : done + 1;
+    }
+    if (last <= done) {
+        say(r, "%s: steps %llu to %llu are done already; nothing is traced", c->logging.trace,
+            (unsigned long long)first, (unsigned long long)last);
+        return WH_OK;
+    }
+    if (leads(r)) /* before the steps: where nothing can be written */
+        WH_TRY(wh_while(wh_file_write_all(c->logging.trace, nothing, sizeof nothing - 1), "making logging.trace"));
+    WH_TRY(wh_trace_open(&r->session.stage, c->optimizer.bucket_bytes, first, last, &r->trace));
+    wh_trace_watch(&r->trace, r->team);
+    r->session.engine.trace = &r->trace;
+    return WH_OK;
+}
+
+static enum wh_status write_trace(struct run *r) {
+    struct wh_trace_shares s;
+    if (!r->session.engine.trace) return WH_OK;
+    at_step(r, "writing the timeline");
+    WH_TRY(wh_while(wh_trace_write(&r->trace, r->team, r->config->logging.trace, &s), "writing logging.trace"));
+    if (!leads(r)) return WH_OK;
+    if (s.steps == 0)
+        say(r, "%s: the run ended before the steps to be traced", r->config->logging.trace);
+    else
+        say(r, "%s: timeline of %llu steps; the pipeline idles %.1f %% of the time, predicted %.1f %%",
+            r->config->logging.trace, (unsigned long long)s.steps, 100 * s.idle, 100 * s.predicted_idle);
+    if (s.dropped) say(r, "%llu events had no room", (unsigned long long)s.dropped);
+    return WH_OK;
+}
+
 static enum wh_status open_run(struct run *r) {
     const struct wh_config *c = r->config;
     at(r, -1, "reading weights");
@@ -404,6 +454,7 @@ static enum wh_status open_run(struct run *r) {
         say(r, "all %llu steps are done", (unsigned long long)c->tokens.train_steps);
         return WH_OK;
     }
+    WH_TRY(open_trace(r));
     if (c->checkpoints.save_initial_state && r->session.step == 0) WH_TRY(save(r));
     return measure_peak(r);
 }
@@ -435,6 +486,7 @@ static struct run begin(const struct wh_train_part *part, const struct wh_team *
 }
 
 static void end(struct run *r) {
+    wh_trace_close(&r->trace);
     wh_session_close(&r->session);
     free(r->metrics);
     free(r->log);
@@ -445,6 +497,7 @@ static enum wh_status run_steps(struct run *r, struct wh_train_summary *out) {
     WH_TRY(open_run(r));
     const enum wh_status status = loop(r);
     if (status != WH_OK && status != WH_RETRY) return status;
+    WH_TRY(write_trace(r));
     WH_TRY(finish(r));
     *out = r->summary;
     return status == WH_RETRY ? status : wh_record_write(&r->session, &r->summary, r->options->out);

@@ -394,7 +394,6 @@ static enum wh_status reduce_and_fail(struct wh_launch_rank *self, void *context
         wh_launch_at(self, step, "all_reduce");
         if (self->rank == 2 && step == 3) {
             if (how == FAILS) return WH_FAIL(WH_DATA, "tokens.bin is damaged");
-            if (how == IS_KILLED || how == STOPS) wh_launch_note(self, "B3 (backward of micro-batch 3)");
             go_wrong(self, how);
         }
         WH_TRY(wh_comm_run(comm, &call));

@@ -1,5 +1,5 @@
 /* Among ranks, too, a step and a validation ask for no memory and free none, comparing replicas included, in every ZeRO
- * stage. Two steps warm up, as in test_step_noalloc.c. */
+ * stage, in pipelines, and while a timeline is recorded, for which there is room enough. Two steps warm up, as in test_step_noalloc.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,16 +35,24 @@ static int drop_folder(void **state) {
 static enum wh_status steps(struct wh_session *s, int count) {
     struct wh_step_result r;
     struct wh_evaluation e;
-    for (int i = 0; i < count; i++) WH_TRY(wh_session_step(s, &r));
+    for (int i = 0; i < count; i++) {
+        wh_trace_step(s->engine.trace, s->step + 1);
+        WH_TRY(wh_session_step(s, &r));
+        wh_trace_pause(s->engine.trace);
+    }
     return wh_session_validate(s, &e);
 }
 
 /* `context`: whether to break the promise, to see that it is noticed. */
 static enum wh_status body(struct wh_session *s, const void *context, void *shared) {
     const bool *leak = context;
+    struct wh_trace trace;
     (void)shared;
     const size_t opened = alloc_count();
     RANK_CHECK(opened > 10, "opening is not counted");
+    WH_TRY(wh_trace_open(&s->stage, s->config->optimizer.bucket_bytes, 3, 5, &trace));
+    wh_trace_watch(&trace, s->team);
+    s->engine.trace = &trace;
     wh_net_init_weights(&s->net, 1);
     WH_TRY(steps(s, 2));
     const size_t before = alloc_count(), freed = free_count();
@@ -53,7 +61,10 @@ static enum wh_status body(struct wh_session *s, const void *context, void *shar
     const size_t asked = alloc_count() - before;
     RANK_CHECK(asked == 0, "%zu times", asked);
     RANK_CHECK(free_count() == freed);
+    RANK_CHECK(trace.dropped == 0 && trace.count > 3 * s->stage.program->count, "%zu events of %zu, %zu dropped",
+               trace.count, trace.capacity, trace.dropped);
     free(kept);
+    wh_trace_close(&trace);
     return WH_OK;
 }
 
@@ -94,7 +105,12 @@ static void no_step_allocates(void **state) {
               (const char *const[]){"tokens.micro_batch_size=4", "model.dtype=bfloat16", "optimizer.prefetch=3",
                                     "optimizer.accumulate_grad_in_fp32=false",
                                     "model.model_config.tie_word_embeddings=true", NULL});
+        check(2, zero, false,
+              (const char *const[]){"tokens.micro_batch_size=2", "parallelism.pp=3", "parallelism.pp_engine=zb-h1",
+                                    "model.model_config.tie_word_embeddings=true", NULL});
     }
+    check(1, 0, false,
+          (const char *const[]){"tokens.micro_batch_size=2", "parallelism.pp=2", "parallelism.pp_layers=[1,2]", NULL});
 }
 
 static void an_allocation_is_noticed(void **state) {
