@@ -26,17 +26,18 @@ four="$odd --set $kv=4"
     family=llama
 }
 
-# B39 with slices and stages: saved by two tensor ranks, gone on with by two stages, then by 2 x 2 x 2, then by one.
-odd="$odd --set optimizer.learning_rate_scheduler.lr_warmup_steps=1 --set optimizer.learning_rate_scheduler.lr_decay_steps=7"
+# B35, B39, B41: saved by two tensor ranks, gone on with by two stages, then by 2 x 2 x 2, then by one; with dropout.
+moves="$odd $dropout --set optimizer.learning_rate_scheduler.lr_warmup_steps=1
+    --set optimizer.learning_rate_scheduler.lr_decay_steps=7"
 on() { # STEPS DP TP PP ZERO [OPTION...]
     steps=$1 dp=$2 tp=$3 pp=$4 zero=$5
     shift 5
     # shellcheck disable=SC2086
-    ends 0 train moved $odd --set tokens.train_steps="$steps" --set parallelism.dp="$dp" --set parallelism.tp="$tp" \
+    ends 0 train moved $moves --set tokens.train_steps="$steps" --set parallelism.dp="$dp" --set parallelism.tp="$tp" \
         --set parallelism.pp="$pp" --set optimizer.zero_stage="$zero" --set tokens.micro_batch_size=2 "$@"
 }
 # shellcheck disable=SC2086
-ends 0 train stayed $odd --set tokens.train_steps=8 --set tokens.micro_batch_size=4
+ends 0 train stayed $moves --set tokens.train_steps=8 --set tokens.micro_batch_size=4
 on 2 1 2 1 0
 on 4 1 1 2 0 --resume
 on 6 2 2 2 3 --resume
@@ -45,6 +46,30 @@ numbers stayed | grep -v valid >"$tmp/stayed.numbers"
 numbers moved | grep -v valid | cmp - "$tmp/stayed.numbers"
 report $? "losses and norms of a run that moved from two slices to two stages, eight ranks and one"
 same_newest stayed moved "its last checkpoint"
+
+# B15: 65,535 tokens on four ranks, saved, exported and gone on with by two, as by one; no row is added.
+wide="--set model.model_config.vocab_size=65535 --set model.model_config.hidden_size=8 --set $kv=4
+    --set model.model_config.tie_word_embeddings=false"
+for tp in 1 4; do
+    # shellcheck disable=SC2086
+    {
+        ends 0 train wide-$tp $wide --set tokens.train_steps=1 --set parallelism.tp=$tp --set lr_warmup_iters=0
+        ends 0 "$wanhe" export "$tmp/wide-$tp" "$tmp/wide-$tp-hf"
+        ends 0 train wide-$tp $wide --set tokens.train_steps=2 --set parallelism.tp=$(((tp + 1) / 2)) --resume \
+            --set lr_warmup_iters=0
+    }
+done
+diff -r "$tmp/wide-1-hf" "$tmp/wide-4-hf" >"$tmp/differ" 2>&1
+report $? "65,535 tokens on four ranks: the export"
+"$python" - "$tmp/wide-4-hf" <<'END_PY'
+import json, struct, sys
+with open(f"{sys.argv[1]}/model.safetensors", "rb") as f:
+    tensors = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+shapes = [tensors[name]["shape"] for name in ("model.embed_tokens.weight", "lm_head.weight")]
+sys.exit(shapes != [[65535, 8]] * 2 or json.load(open(f"{sys.argv[1]}/config.json"))["vocab_size"] != 65535)
+END_PY
+report $? "65,535 tokens on four ranks: shapes of the export"
+same wide-1 wide-4 "65,535 tokens on four ranks, then two"
 
 # Refused before any rank starts (B18, B21).
 # shellcheck disable=SC2086
