@@ -1,4 +1,4 @@
-# Included by zero.sh and full_zero.sh: data-parallel runs against one rank, and their books.
+# Included by zero.sh, tensor.sh and the long ones of both: runs of several ranks against one, and their books.
 . test/e2e/lib/bits.sh
 python=${PYTHON:-/usr/bin/python3}
 
@@ -25,13 +25,19 @@ for rank in range(ranks):
 sys.exit(bad)
 END
 
-# After `plain`: DP ZERO MICRO [OPTION...]: the same on ranks, compared to the bit; books of all ranks.
-on_ranks() {
+# After `plain`: DP TP PP ZERO MICRO [OPTION...]: the same on ranks, compared to the bit; books of all ranks.
+on_mesh() {
+    dp=$1 tp=$2 pp=$3 zero=$4 micro=$5
+    shift 5
+    where="dp $dp, tp $tp, pp $pp, ZeRO $zero"
+    again "$where, micro-batch $micro $*" --set parallelism.dp="$dp" --set parallelism.tp="$tp" --set parallelism.pp="$pp" \
+        --set optimizer.zero_stage="$zero" --set tokens.micro_batch_size="$micro" --set checks.replicas=1 "$@"
+    "$python" "$tmp/books.py" "$tmp/other" $((dp * tp * pp)) >"$tmp/differ" 2>&1
+    report $? "$label, $where: the books of all ranks, predicted = measured"
+    head -n 3 "$tmp/differ"
+}
+on_ranks() { # DP ZERO MICRO [OPTION...]
     dp=$1 zero=$2 micro=$3
     shift 3
-    again "dp $dp, ZeRO $zero, micro-batch $micro $*" --set parallelism.dp="$dp" --set optimizer.zero_stage="$zero" \
-        --set tokens.micro_batch_size="$micro" --set checks.replicas=1 "$@"
-    "$python" "$tmp/books.py" "$tmp/other" "$dp" >"$tmp/differ" 2>&1
-    report $? "$label, dp $dp, ZeRO $zero: the books of all ranks, predicted = measured"
-    head -n 3 "$tmp/differ"
+    on_mesh "$dp" 1 1 "$zero" "$micro" "$@"
 }
