@@ -86,7 +86,8 @@ def summarize(rows):
         if peer not in entry or us < entry[peer]["us"]:
             entry[peer] = {"us": us, "in_place": in_place}
             if peer == "wanhe":
-                entry[peer]["limit_us"] = min(r["limit_us"] for r in rs)
+                limits = [r["limit_us"] for r in rs if r["limit_us"]]  # none with more ranks than processors
+                entry[peer]["limit_us"] = min(limits) if limits else None
     return table
 
 
@@ -101,13 +102,13 @@ def show(table):
             print(f"\n{op}, {ranks} ranks: us per call (medians; better of in place and out of place)")
             print(f"{'bytes':>12} {'wanhe':>11}" + "".join(f" {p:>11}" for p in PEERS) +
                   f" {'fastest/wanhe':>14} {'wanhe/limit':>12}")
-        ours = entry["wanhe"]["us"]
+        ours, limit = entry["wanhe"]["us"], entry["wanhe"]["limit_us"]
         peers = {p: entry[p]["us"] for p in PEERS if p in entry}
         ratio = min(peers.values()) / ours
         ratios[head + (bytes_,)] = ratio
         print(f"{bytes_:>12} {ours:>11.2f}" + "".join(f" {peers[p]:>11.2f}" if p in peers else f" {'-':>11}"
                                                       for p in PEERS) +
-              f" {ratio:>14.2f}" + (f" {ours / entry['wanhe']['limit_us']:>12.2f}" if bytes_ >= LIMIT_BYTES else ""))
+              f" {ratio:>14.2f}" + (f" {ours / limit:>12.2f}" if limit and bytes_ >= LIMIT_BYTES else ""))
     return ratios
 
 

@@ -3,18 +3,25 @@
  *   tensor S    sums over channels or vocabulary that tensor parallelism may split: S equal slices
  *   data G      sums over the samples of the global batch: G equal groups of consecutive samples
  *   sequence Q  sums over the positions of a sequence that context parallelism may split: Q chunks, a power of two
+ *   wire        format of every node of the sums over groups and chunks: WH_F32, or WH_BF16, to which each is rounded
+ *
+ * `fast` (comm.reduce): data is the number of replicas, whose sums are joined in any order: not the contract's numbers.
  *
  * Slices are [s*ceil(n/S), min(n, (s+1)*ceil(n/S))): equal where S divides n (heads and feed-forward must), shorter or
  * empty at the end where it does not (the vocabulary). Chunks of a sequence of T are [T*q/Q, T*(q+1)/Q). */
 #ifndef WH_ARCH_GRAIN_H
 #define WH_ARCH_GRAIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "arch/model.h"
+#include "base/dtype.h"
 
 struct wh_grain {
     uint32_t tensor, data, sequence;
+    enum wh_dtype wire;
+    bool fast;
 };
 
 struct wh_range {

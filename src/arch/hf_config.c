@@ -301,18 +301,27 @@ static void note_unknown_keys(const struct reader *r, struct wh_text *notes) {
     }
 }
 
+static bool read_f32_or_bf16(const char *name, enum wh_dtype *out) {
+    const bool half = name && strcmp(name, wh_dtype_name(WH_BF16)) == 0;
+    *out = half ? WH_BF16 : WH_F32;
+    return half || (name && strcmp(name, wh_dtype_name(WH_F32)) == 0);
+}
+
 /* The "wanhe" object that checkpoints have: {"version": 1, "compute": "BF16", "grain": {...}, "model": {...}}. */
 static void read_ours(struct reader *r, const json_t *ours, struct wh_hf_config *out) {
     const char *compute = json_string_value(json_object_get(ours, "compute"));
-    const json_t *grain = json_object_get(ours, "grain");
+    const json_t *grain = json_object_get(ours, "grain"), *wire = json_object_get(grain, "wire");
+    const char *reduce = json_string_value(json_object_get(grain, "reduce"));
     static const char *const keys[] = {"tensor", "data", "sequence"};
     uint32_t *const parts[] = {&out->grain.tensor, &out->grain.data, &out->grain.sequence};
     out->ours = true;
     if (json_integer_value(json_object_get(ours, "version")) != 1) FAULT(r, "wanhe", "wanhe.version must be 1");
-    if (compute && strcmp(compute, wh_dtype_name(WH_BF16)) == 0)
-        out->compute = WH_BF16;
-    else if (!compute || strcmp(compute, wh_dtype_name(WH_F32)) != 0)
-        FAULT(r, "wanhe", "wanhe.compute must be F32 or BF16");
+    if (!read_f32_or_bf16(compute, &out->compute)) FAULT(r, "wanhe", "wanhe.compute must be F32 or BF16");
+    if (wire && !read_f32_or_bf16(json_string_value(wire), &out->grain.wire)) /* absent: before there was a choice */
+        FAULT(r, "grain", "wanhe.grain.wire must be F32 or BF16");
+    out->grain.fast = reduce && strcmp(reduce, "fast") == 0;
+    if (json_object_get(grain, "reduce") && !out->grain.fast)
+        FAULT(r, "grain", "wanhe.grain.reduce must be fast, or absent");
     for (int i = 0; i < 3; i++) {
         json_int_t part = json_integer_value(json_object_get(grain, keys[i]));
         if (part < 1 || part > POSITION_LIMIT)

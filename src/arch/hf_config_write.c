@@ -77,6 +77,13 @@ static void add_llama_or_qwen2(struct wh_text *t, const struct wh_model *m) {
     add_real(t, "attention_dropout", m->dropout_attention);
 }
 
+static void add_token(struct wh_text *t, const char *key, const struct wh_hf_token *token) {
+    if (token->known)
+        add_u32(t, key, token->id);
+    else
+        wh_text_add(t, "  \"%s\": null,\n", key);
+}
+
 static void add_common(struct wh_text *t, const struct wh_hf_config *c) {
     add_real(t, "initializer_range", c->model.init_std);
     wh_text_add(t, "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"%s\"", c->model.tied ? "true" : "false",
@@ -99,8 +106,10 @@ static enum wh_status check_expressible(const struct wh_hf_config *config, const
 
 static void add_ours(struct wh_text *t, const struct wh_hf_config *c) {
     wh_text_add(t, ",\n  \"wanhe\": {\n    \"version\": 1,\n    \"compute\": \"%s\",\n", wh_dtype_name(c->compute));
-    wh_text_add(t, "    \"grain\": {\"tensor\": %u, \"data\": %u, \"sequence\": %u},\n    \"model\": ", c->grain.tensor,
-                c->grain.data, c->grain.sequence);
+    wh_text_add(t,
+                "    \"grain\": {\"tensor\": %u, \"data\": %u, \"sequence\": %u, \"wire\": \"%s\"%s},\n    \"model\": ",
+                c->grain.tensor, c->grain.data, c->grain.sequence, wh_dtype_name(c->grain.wire),
+                c->grain.fast ? ", \"reduce\": \"fast\"" : "");
     wh_model_fields_write(&c->model, t);
     wh_text_add(t, "\n  }");
 }
@@ -111,6 +120,10 @@ enum wh_status wh_hf_config_write(const struct wh_hf_config *config, bool ours, 
         add_gpt2(&keys, &config->model);
     else
         add_llama_or_qwen2(&keys, &config->model);
+    if (!ours) {
+        add_token(&keys, "bos_token_id", &config->bos);
+        add_token(&keys, "eos_token_id", &config->eos);
+    }
     add_common(&keys, config);
     enum wh_status status = check_expressible(config, &keys);
     if (status != WH_OK && ours) {

@@ -34,6 +34,12 @@ size_t wh_norm_blocks(const struct wh_param *p, uint32_t S, struct wh_norm_block
     return count;
 }
 
+size_t wh_norm_block_count(const struct wh_params *params, uint32_t S) {
+    size_t count = 0;
+    for (size_t i = 0; i < params->count; i++) count += wh_norm_blocks(&params->list[i], S, NULL);
+    return count;
+}
+
 /* Slices of columns lie beside each other in every row, so a cut between rows must suit all of them. In a matrix it does:
  * its slices are equally wide (grain.tensor divides what is cut), their blocks equally high. A slice of a vector is one
  * block. */

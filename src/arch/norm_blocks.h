@@ -19,6 +19,9 @@ struct wh_norm_block {
 /* The tensor's blocks in their order; `out` NULL: only counts. S: grain.tensor. */
 size_t wh_norm_blocks(const struct wh_param *p, uint32_t S, struct wh_norm_block *out);
 
+/* Blocks of all tensors of the model. */
+size_t wh_norm_block_count(const struct wh_params *params, uint32_t S);
+
 /* Where the tensor, or the part of it that tensor rank `t` of `tp` holds (S / tp slices), can be cut without splitting a
  * block: offsets of block borders in the rank's part, counted row by row from `first`; the part's end is not among them.
  * `out` NULL: only counts. */

@@ -42,6 +42,7 @@ static void append(struct wh_params *p, const struct row *r, int layer) {
                            .cut = r->cut,
                            .decay = r->decay,
                            .init = r->init};
+    q->index = p->count - 1, q->whole_rows = q->rows, q->whole_cols = q->cols;
     q->elems = r->rows * (r->cols ? r->cols : 1);
     if (layer >= 0)
         snprintf(q->name, sizeof q->name, "layer.%d.%s", layer, r->name);
@@ -81,9 +82,22 @@ void wh_params_free(struct wh_params *p) {
     *p = (struct wh_params){0};
 }
 
+uint32_t wh_params_unit(const struct wh_param *p, uint32_t layers) {
+    if (p->layer >= 0) return (uint32_t)p->layer + 1;
+    return p->id == WH_P_EMBED_TOKEN || p->id == WH_P_EMBED_POSITION ? 0 : layers + 1;
+}
+
+void wh_params_units(const struct wh_params *p, uint32_t layers, size_t *border) {
+    uint32_t unit = 0;
+    border[0] = 0;
+    for (size_t i = 0; i < p->count; i++)
+        while (unit < wh_params_unit(&p->list[i], layers)) border[++unit] = p->list[i].offset;
+    while (unit < layers + 2) border[++unit] = p->buffer_elems;
+}
+
 const struct wh_param *wh_params_find(const struct wh_params *p, enum wh_param_id id, int layer) {
     size_t begin = 0, end = p->count;
-    if (layer >= 0) begin = p->first_layer + (size_t)layer * p->per_layer, end = begin + p->per_layer;
+    if (layer >= 0 && !p->whole) begin = p->first_layer + (size_t)layer * p->per_layer, end = begin + p->per_layer;
     for (size_t i = begin; i < end; i++)
         if (p->list[i].id == id && p->list[i].layer == layer) return &p->list[i];
     return NULL;

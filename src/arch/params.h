@@ -40,20 +40,33 @@ struct wh_param {
     enum wh_param_cut cut;
     bool decay, joined;
     enum wh_param_init init;
+    size_t index; /* in the model's own table */
+    /* Of a part (arch/part.h): the rectangle's place in the logical tensor, and that one's shape. */
+    size_t first_row, first_col, whole_rows, whole_cols;
 };
 
 struct wh_params {
     struct wh_param *list; /* owned */
     size_t count;
-    size_t elems;        /* parameters of the model: the sum of all `elems` */
-    size_t buffer_elems; /* length of a flat buffer, alignment included */
-    size_t first_layer;  /* index of layer 0's first tensor */
-    size_t per_layer;    /* tensors per layer */
+    size_t elems;                  /* parameters of the model: the sum of all `elems` */
+    size_t buffer_elems;           /* length of a flat buffer, alignment included */
+    size_t first_layer;            /* index of layer 0's first tensor; of a part: 0 */
+    size_t per_layer;              /* tensors per layer; of a part: 0 */
+    const struct wh_params *whole; /* of a part: the model's table, borrowed; else NULL */
 };
+
+/* The model's own table. */
+static inline const struct wh_params *wh_params_whole(const struct wh_params *p) { return p->whole ? p->whole : p; }
 
 /* Start-up only (allocates). The model must have passed wh_model_check. Errors: NOMEM. */
 enum wh_status wh_params_new(const struct wh_model *m, struct wh_params *out);
 void wh_params_free(struct wh_params *p);
+
+/* Borders of the units of the flat line, border[layers + 3]: [0, 1) what lies before the layers, [l + 1, l + 2) layer l, the
+ * last one what lies behind them. Units that a part doesn't hold are empty. */
+void wh_params_units(const struct wh_params *p, uint32_t layers, size_t *border);
+/* The unit of a tensor. */
+uint32_t wh_params_unit(const struct wh_param *p, uint32_t layers);
 
 /* layer is -1 for tensors outside the layers. NULL: this model has no such tensor. */
 const struct wh_param *wh_params_find(const struct wh_params *p, enum wh_param_id id, int layer);

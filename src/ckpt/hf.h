@@ -27,10 +27,10 @@ enum wh_status wh_hf_import(const char *folder, const struct wh_model *model, co
                             float *weights, struct wh_text *notes);
 
 /* Writes FOLDER (which must not be there, or be empty; it appears whole or not at all) with config.json and the weights
- * in WH_F32, WH_BF16 or WH_F16 (to nearest, ties to even), in parts of at most `max_part_bytes` of data (0: one file; a
- * larger tensor gets a part of its own). A finite value that F16 can't hold is refused (UNSUPPORTED, naming tensor and
- * value). */
-enum wh_status wh_hf_export(const char *folder, const struct wh_model *model, const struct wh_params *params,
-                            const float *weights, enum wh_dtype dtype, uint64_t max_part_bytes);
+ * in config->dtype: WH_F32, WH_BF16 or WH_F16 (to nearest, ties to even), in parts of at most `max_part_bytes` of data (0:
+ * one file; a larger tensor gets a part of its own). A finite value that F16 can't hold is refused (UNSUPPORTED, naming
+ * tensor and value). Of `config` only model, dtype, bos and eos are asked. */
+enum wh_status wh_hf_export(const char *folder, const struct wh_hf_config *config, const struct wh_params *params,
+                            const float *weights, uint64_t max_part_bytes);
 
 #endif

@@ -178,18 +178,17 @@ static enum wh_status write_folder(struct job *j, const char *folder, const stru
     return status;
 }
 
-enum wh_status wh_hf_export(const char *folder, const struct wh_model *model, const struct wh_params *params,
-                            const float *weights, enum wh_dtype dtype, uint64_t max_part_bytes) {
-    struct wh_hf_config description = {.model = *model, .dtype = dtype};
-    struct wh_text config = {0};
+enum wh_status wh_hf_export(const char *folder, const struct wh_hf_config *config, const struct wh_params *params,
+                            const float *weights, uint64_t max_part_bytes) {
+    struct wh_text text = {0};
     struct wh_hf_tensor *list = NULL;
-    struct job j = {.weights = weights, .dtype = dtype};
-    enum wh_status status = wh_hf_config_write(&description, false, &config);
-    if (status == WH_OK) status = wh_hf_tensors(model, params, &list, &j.count);
+    struct job j = {.weights = weights, .dtype = config->dtype};
+    enum wh_status status = wh_hf_config_write(config, false, &text);
+    if (status == WH_OK) status = wh_hf_tensors(&config->model, params, &list, &j.count);
     j.list = list;
     if (status == WH_OK) status = check_range(&j);
-    if (status == WH_OK) status = write_folder(&j, folder, &config, max_part_bytes);
+    if (status == WH_OK) status = write_folder(&j, folder, &text, max_part_bytes);
     free(list);
-    wh_text_fini(&config);
+    wh_text_fini(&text);
     return status;
 }

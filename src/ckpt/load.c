@@ -4,10 +4,10 @@
 #include <xxhash.h>
 
 #include "arch/hf_config.h"
+#include "arch/part.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/manifest.h"
 #include "ckpt/safetensors.h"
-#include "ckpt/steps.h"
 #include "os/file.h"
 
 enum { TEXT_LIMIT_BYTES = 1 << 24 };
@@ -16,125 +16,6 @@ enum { TEXT_LIMIT_BYTES = 1 << 24 };
  */
 static enum wh_status as_damage(enum wh_status status) {
     if (status == WH_DATA || status == WH_CONFIG) status = wh_error()->code = WH_DAMAGED;
-    return status;
-}
-
-/* The folder that holds the step-* folders of what the user named. */
-static char *steps_folder(const char *path) {
-    char *inside = wh_path_join(path, "checkpoints");
-    if (wh_dir_exists(inside)) return inside;
-    free(inside);
-    inside = strdup(path);
-    WH_ASSERT(inside != NULL);
-    return inside;
-}
-
-bool wh_ckpt_any(const char *path) {
-    uint64_t *steps;
-    size_t count = 0;
-    char *folder = steps_folder(path);
-    if (wh_ckpt_steps(folder, &steps, &count) == WH_OK) free(steps);
-    free(folder);
-    return count > 0;
-}
-
-static void list_steps(const uint64_t *steps, size_t count, struct wh_text *out) {
-    wh_text_add(out, count ? "there are steps " : "there is none");
-    for (size_t i = 0; i < count; i++) wh_text_add(out, "%s%llu", i ? ", " : "", (unsigned long long)steps[i]);
-}
-
-static enum wh_status find_step(const char *folder, uint64_t step, const uint64_t *steps, size_t count, char **out) {
-    for (size_t i = 0; i < count; i++) {
-        if (steps[i] != step) continue;
-        WH_TRY(wh_ckpt_step_check(folder, step));
-        *out = wh_ckpt_step_path(folder, step);
-        return WH_OK;
-    }
-    struct wh_text list = {0};
-    list_steps(steps, count, &list);
-    enum wh_status status =
-        WH_FAIL(WH_DAMAGED, "no checkpoint of step %llu in %s; %s", (unsigned long long)step, folder, list.data);
-    wh_text_fini(&list);
-    return status;
-}
-
-/* `latest` is for people and other programs; the newest complete folder decides. Somebody who edited it should know. */
-static void compare_with_pointer(const char *folder, const char *chosen, struct wh_text *remarks) {
-    char *path = wh_path_join(folder, "latest"), *name = NULL;
-    size_t bytes;
-    const char *slash = strrchr(chosen, '/');
-    if (wh_file_exists(path) && wh_file_read(path, 256, &name, &bytes) == WH_OK) {
-        name[strcspn(name, "\r\n")] = '\0';
-        if (slash && strcmp(name, slash + 1) != 0)
-            wh_ckpt_remark(remarks,
-                           "%s names \"%s\"; the newest complete checkpoint is %s, which is taken (ask for a step to "
-                           "get another)",
-                           path, name, slash + 1);
-    }
-    free(name);
-    free(path);
-}
-
-static enum wh_status find_latest(const char *folder, const uint64_t *steps, size_t count, char **out,
-                                  struct wh_text *remarks) {
-    struct wh_text skipped = {0};
-    for (size_t i = count; i-- > 0;) {
-        char *path = wh_ckpt_step_path(folder, steps[i]);
-        if (wh_ckpt_step_check(folder, steps[i]) == WH_OK) {
-            compare_with_pointer(folder, path, remarks);
-            wh_text_fini(&skipped);
-            *out = path;
-            return WH_OK;
-        }
-        wh_ckpt_remark(remarks, "skipped %s: %s", path, wh_error()->message);
-        wh_ckpt_remark(&skipped, "%s: %s", path, wh_error()->message);
-        free(path);
-    }
-    enum wh_status status = WH_FAIL(WH_DAMAGED, "no complete checkpoint in %s%s%s", folder,
-                                    count ? "\n" : "; there is none", skipped.data ? skipped.data : "");
-    wh_text_fini(&skipped);
-    return status;
-}
-
-/* `path` is a checkpoint itself. */
-static enum wh_status find_itself(const char *path, uint64_t step, char **out) {
-    struct wh_ckpt_manifest m;
-    WH_TRY(wh_ckpt_manifest_read(path, &m));
-    uint64_t own = m.step;
-    wh_ckpt_manifest_free(&m);
-    if (step != WH_CKPT_LATEST && step != own)
-        return WH_FAIL(WH_DAMAGED, "%s is the checkpoint of step %llu, not %llu", path, (unsigned long long)own,
-                       (unsigned long long)step);
-    *out = strdup(path);
-    WH_ASSERT(*out != NULL);
-    return WH_OK;
-}
-
-static bool has(const char *folder, const char *name) {
-    char *path = wh_path_join(folder, name);
-    const bool found = wh_file_exists(path);
-    free(path);
-    return found;
-}
-
-static bool is_checkpoint(const char *path) { return has(path, "manifest.json") || has(path, "weights.safetensors"); }
-
-enum wh_status wh_ckpt_find(const char *path, uint64_t step, char **folder, struct wh_text *remarks) {
-    uint64_t *steps;
-    size_t count;
-    if (!wh_dir_exists(path)) return WH_FAIL(WH_DAMAGED, "no checkpoint: %s is not a folder", path);
-    if (is_checkpoint(path)) return find_itself(path, step, folder);
-    if (has(path, "config.json") && !wh_ckpt_any(path))
-        return WH_FAIL(WH_DAMAGED,
-                       "no checkpoint: %s is a Hugging Face folder; `wanhe import` makes a checkpoint of it", path);
-    char *inside = steps_folder(path);
-    enum wh_status status = wh_ckpt_steps(inside, &steps, &count);
-    if (status == WH_OK) {
-        status = step == WH_CKPT_LATEST ? find_latest(inside, steps, count, folder, remarks)
-                                        : find_step(inside, step, steps, count, folder);
-        free(steps);
-    }
-    free(inside);
     return status;
 }
 
@@ -224,29 +105,34 @@ enum wh_status wh_ckpt_read(const char *folder, struct wh_ckpt_info *out) {
 }
 
 /* Which save a part belongs to is asked before its hash, so that a mixed folder is called by its name (case B44). */
-static enum wh_status verify_part(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
-                                  const struct wh_ckpt_file *entry) {
+static enum wh_status check_save(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m) {
     const char *id = wh_safetensors_metadata(&f->header, "save_id"),
                *step = wh_safetensors_metadata(&f->header, "step");
-    if (!id || strcmp(id, m->save_id) != 0)
-        return WH_FAIL(WH_DAMAGED,
-                       "%s is of step %s (save %s), its manifest of step %llu (save %s): parts of two checkpoints",
-                       f->path, step ? step : "?", id ? id : "?", (unsigned long long)m->step, m->save_id);
-    if (XXH3_64bits(f->map.data, f->map.bytes) == entry->xxh3) return WH_OK;
-    const char *tensor = wh_ckpt_manifest_damaged_tensor(m, entry->name, f);
+    if (id && strcmp(id, m->save_id) == 0) return WH_OK;
+    return WH_FAIL(WH_DAMAGED,
+                   "%s is of step %s (save %s), its manifest of step %llu (save %s): parts of two checkpoints", f->path,
+                   step ? step : "?", id ? id : "?", (unsigned long long)m->step, m->save_id);
+}
+
+static enum wh_status damaged(const struct wh_safetensors_file *f, const char *tensor) {
     return WH_FAIL(WH_DAMAGED, "%s is damaged: the hash of %s%s is not the manifest's", f->path,
                    tensor ? "tensor " : "its header", tensor ? tensor : "");
 }
 
+static enum wh_status verify_file(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
+                                  const char *name) {
+    if (XXH3_64bits(f->map.data, f->map.bytes) == wh_ckpt_manifest_file(m, name)->xxh3) return WH_OK;
+    return damaged(f, wh_ckpt_manifest_damaged_tensor(m, name, f));
+}
+
 static enum wh_status open_part(const char *folder, const struct wh_ckpt_manifest *m, const char *name,
                                 struct wh_safetensors_file *out) {
-    const struct wh_ckpt_file *entry = wh_ckpt_manifest_file(m, name);
-    if (!entry) return WH_FAIL(WH_DAMAGED, "%s has no %s", folder, name);
+    if (!wh_ckpt_manifest_file(m, name)) return WH_FAIL(WH_DAMAGED, "%s has no %s", folder, name);
     char *path = wh_path_join(folder, name);
     enum wh_status status = as_damage(wh_safetensors_open(path, out));
     free(path);
     if (status != WH_OK) return status;
-    status = verify_part(out, m, entry);
+    status = check_save(out, m);
     if (status != WH_OK) wh_safetensors_close(out);
     return status;
 }
@@ -289,42 +175,87 @@ static enum wh_status check_table(const struct wh_safetensors_file *f, const str
     return wh_faults_status(&faults, WH_CONFIG);
 }
 
-static void copy_out(const struct wh_safetensors_file *f, const struct wh_params *p, float *values) {
+/* The elements of a tensor that a slab has, as a range of the flat line. */
+static struct wh_range shared_range(const struct wh_param *q, const struct wh_ckpt_slab *s) {
+    const size_t q_end = q->offset + q->elems, s_end = s->first + s->elems;
+    struct wh_range r = {q->offset > s->first ? q->offset : s->first, q_end < s_end ? q_end : s_end};
+    if (r.end < r.begin) r.end = r.begin;
+    return r;
+}
+
+static enum wh_status verify_tensors(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
+                                     const char *name, const struct wh_params *p, const struct wh_ckpt_slab *s) {
+    for (size_t i = 0; i < p->count; i++) {
+        const struct wh_range r = shared_range(&p->list[i], s);
+        if (r.begin < r.end && !wh_ckpt_manifest_tensor_sound(m, name, f, p->list[i].name))
+            return damaged(f, p->list[i].name);
+    }
+    return WH_OK;
+}
+
+/* Of a part of the file only its tensors' hashes are asked: a header that gives them the model's shapes and data of the
+ * right hashes means what it did when it was written. */
+static enum wh_status check_part(const struct wh_safetensors_file *f, const struct wh_ckpt_manifest *m,
+                                 const char *name, const struct wh_params *p, const struct wh_ckpt_slab *s) {
+    const struct wh_params *model = wh_params_whole(p);
+    const bool whole = p->elems == model->elems && s->first == 0 && s->elems >= p->buffer_elems;
+    if (whole || check_table(f, model) != WH_OK) { /* not the model's: is it another one, or is the header damaged? */
+        WH_TRY(verify_file(f, m, name));
+        return check_table(f, model);
+    }
+    return verify_tensors(f, m, name, p, s);
+}
+
+/* Elements [begin, end) of what the table holds of a tensor, run by run of the logical tensor. */
+static void copy_tensor(const unsigned char *from, const struct wh_param *q, size_t begin, size_t end, float *to) {
+    for (size_t e = begin, n; e < end; e += n) {
+        const size_t at = wh_param_logical(q, e, &n);
+        if (n > end - e) n = end - e;
+        memcpy(to + (e - begin), from + at * sizeof *to, n * sizeof *to);
+    }
+}
+
+/* `f` NULL: zeros. */
+static void copy_out(const struct wh_safetensors_file *f, const struct wh_params *p, const struct wh_ckpt_slab *s) {
     for (size_t i = 0; i < p->count; i++) {
         const struct wh_param *q = &p->list[i];
+        const struct wh_range r = shared_range(q, s);
+        if (r.begin == r.end) continue;
+        float *to = s->data + (r.begin - s->first);
         if (f)
-            memcpy(values + q->offset, f->data + wh_safetensors_find(&f->header, q->name)->begin,
-                   q->elems * sizeof *values);
+            copy_tensor(f->data + wh_safetensors_find(&f->header, q->name)->begin, q, r.begin - q->offset,
+                        r.end - q->offset, to);
         else
-            memset(values + q->offset, 0, q->elems * sizeof *values);
+            memset(to, 0, (r.end - r.begin) * sizeof *to);
     }
 }
 
 static const char *const part_names[3] = {"weights.safetensors", "adam_m.safetensors", "adam_v.safetensors"};
 
 static enum wh_status load_parts(const char *folder, const struct wh_ckpt_manifest *m, const struct wh_params *p,
-                                 float *const values[3]) {
+                                 const struct wh_ckpt_slab slabs[3]) {
     struct wh_safetensors_file files[3] = {0};
     enum wh_status status = WH_OK;
     bool zero[3] = {false};
     for (int i = 0; i < 3 && status == WH_OK; i++) {
         zero[i] = i > 0 && m->step == 0 && !wh_ckpt_manifest_file(m, part_names[i]); /* an imported model */
-        if (!values[i] || zero[i]) continue;
+        if (!slabs[i].data || zero[i]) continue;
         status = open_part(folder, m, part_names[i], &files[i]);
-        if (status == WH_OK) status = check_table(&files[i], p);
+        if (status == WH_OK) status = check_part(&files[i], m, part_names[i], p, &slabs[i]);
     }
     for (int i = 0; i < 3; i++) {
-        if (status == WH_OK && values[i]) copy_out(zero[i] ? NULL : &files[i], p, values[i]);
+        if (status == WH_OK && slabs[i].data) copy_out(zero[i] ? NULL : &files[i], p, &slabs[i]);
         if (files[i].path) wh_safetensors_close(&files[i]);
     }
     return status;
 }
 
-enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, float *weights, float *m, float *v) {
+enum wh_status wh_ckpt_load(const char *folder, const struct wh_params *params, struct wh_ckpt_slab weights,
+                            struct wh_ckpt_slab m, struct wh_ckpt_slab v) {
     struct wh_ckpt_manifest manifest;
-    float *const values[3] = {weights, m, v};
+    const struct wh_ckpt_slab slabs[3] = {weights, m, v};
     WH_TRY(wh_ckpt_manifest_read(folder, &manifest));
-    enum wh_status status = load_parts(folder, &manifest, params, values);
+    enum wh_status status = load_parts(folder, &manifest, params, slabs);
     wh_ckpt_manifest_free(&manifest);
     return status;
 }
@@ -334,7 +265,9 @@ static enum wh_status verify_parts(const char *folder, const struct wh_ckpt_mani
     for (int i = 0; i < 3; i++) {
         if (i > 0 && !wh_ckpt_manifest_file(m, part_names[i])) continue;
         WH_TRY(open_part(folder, m, part_names[i], &f));
+        enum wh_status status = verify_file(&f, m, part_names[i]);
         wh_safetensors_close(&f);
+        WH_TRY(status);
     }
     return WH_OK;
 }

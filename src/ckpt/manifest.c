@@ -161,12 +161,26 @@ const struct wh_ckpt_file *wh_ckpt_manifest_file(const struct wh_ckpt_manifest *
     return NULL;
 }
 
-const char *wh_ckpt_manifest_damaged_tensor(const struct wh_ckpt_manifest *m, const char *name,
+static bool is_of(const struct wh_ckpt_manifest *m, const struct wh_ckpt_tensor *t, const char *file) {
+    return strcmp(m->files[t->file].name, file) == 0;
+}
+
+static bool sound(const struct wh_ckpt_tensor *t, const struct wh_safetensors_file *safetensors) {
+    const struct wh_safetensors_tensor *s = wh_safetensors_find(&safetensors->header, t->name);
+    return s && XXH3_64bits(safetensors->data + s->begin, s->bytes) == t->xxh3;
+}
+
+const char *wh_ckpt_manifest_damaged_tensor(const struct wh_ckpt_manifest *m, const char *file,
                                             const struct wh_safetensors_file *safetensors) {
-    for (size_t i = 0; i < m->tensor_count; i++) {
-        if (strcmp(m->files[m->tensors[i].file].name, name) != 0) continue;
-        const struct wh_safetensors_tensor *t = wh_safetensors_find(&safetensors->header, m->tensors[i].name);
-        if (!t || XXH3_64bits(safetensors->data + t->begin, t->bytes) != m->tensors[i].xxh3) return m->tensors[i].name;
-    }
+    for (size_t i = 0; i < m->tensor_count; i++)
+        if (is_of(m, &m->tensors[i], file) && !sound(&m->tensors[i], safetensors)) return m->tensors[i].name;
     return NULL;
+}
+
+bool wh_ckpt_manifest_tensor_sound(const struct wh_ckpt_manifest *m, const char *file,
+                                   const struct wh_safetensors_file *safetensors, const char *tensor) {
+    for (size_t i = 0; i < m->tensor_count; i++)
+        if (is_of(m, &m->tensors[i], file) && strcmp(m->tensors[i].name, tensor) == 0)
+            return sound(&m->tensors[i], safetensors);
+    return false;
 }

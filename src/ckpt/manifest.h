@@ -35,9 +35,13 @@ void wh_ckpt_manifest_free(struct wh_ckpt_manifest *m);
 /* NULL: not part of this checkpoint. */
 const struct wh_ckpt_file *wh_ckpt_manifest_file(const struct wh_ckpt_manifest *m, const char *name);
 
-/* The first tensor of file `name` whose data in `safetensors` doesn't have its hash; NULL: all have. */
+/* The first tensor of `file` whose data in `safetensors` doesn't have its hash; NULL: all have. */
 struct wh_safetensors_file;
-const char *wh_ckpt_manifest_damaged_tensor(const struct wh_ckpt_manifest *m, const char *name,
+const char *wh_ckpt_manifest_damaged_tensor(const struct wh_ckpt_manifest *m, const char *file,
                                             const struct wh_safetensors_file *safetensors);
+
+/* Has this tensor of `file` the hash that the manifest gives? Not if it gives none. */
+bool wh_ckpt_manifest_tensor_sound(const struct wh_ckpt_manifest *m, const char *file,
+                                   const struct wh_safetensors_file *safetensors, const char *tensor);
 
 #endif

@@ -5,9 +5,11 @@
 
 #include "arch/hf_config.h"
 #include "ckpt/checkpoint.h"
+#include "ckpt/gather.h"
 #include "ckpt/manifest.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/steps.h"
+#include "comm/comm.h"
 #include "os/file.h"
 
 static void add_state(const struct wh_ckpt_state *s, struct wh_text *out) {
@@ -54,9 +56,17 @@ static struct wh_safetensors_tensor *describe(const struct wh_params *p) {
     return list;
 }
 
-static enum wh_status stream(struct wh_safetensors_writer *w, const struct wh_params *p, const float *values) {
-    for (size_t i = 0; i < p->count; i++)
-        WH_TRY(wh_safetensors_write(w, values + p->list[i].offset, p->list[i].elems * sizeof *values));
+static enum wh_status stream(struct wh_safetensors_writer *w, const struct wh_ckpt_gather *g,
+                             enum wh_ckpt_class class) {
+    const struct wh_params *p = g->view->params;
+    for (size_t i = 0; i < p->count; i++) {
+        WH_TRY(wh_ckpt_gather_sign(g));
+        for (size_t at = 0, n; at < p->list[i].elems; at += n) {
+            const float *values;
+            WH_TRY(wh_ckpt_gather_piece(g, class, i, at, &values, &n));
+            WH_TRY(wh_safetensors_write(w, values, n * sizeof *values));
+        }
+    }
     return WH_OK;
 }
 
@@ -74,13 +84,15 @@ static void record(struct wh_ckpt_manifest *m, const char *name, uint64_t bytes,
 }
 
 /* One class of state: NAME.safetensors with all tensors of the table in its order. */
-static enum wh_status write_class(const char *folder, const char *name, const struct wh_params *p, const float *values,
+static enum wh_status write_class(const char *folder, enum wh_ckpt_class class, const struct wh_ckpt_gather *g,
                                   struct wh_ckpt_manifest *m) {
+    static const char *const names[WH_CKPT_CLASSES] = {"weights", "adam_m", "adam_v"};
+    const struct wh_params *p = g->view->params;
     char file[WH_CKPT_FILE_NAME_BYTES], step[24];
-    snprintf(file, sizeof file, "%s.safetensors", name);
+    snprintf(file, sizeof file, "%s.safetensors", names[class]);
     snprintf(step, sizeof step, "%llu", (unsigned long long)m->step);
     const struct wh_safetensors_pair metadata[] = {
-        {"format", "wanhe-checkpoint"}, {"content", name}, {"step", step}, {"save_id", m->save_id}};
+        {"format", "wanhe-checkpoint"}, {"content", names[class]}, {"step", step}, {"save_id", m->save_id}};
     struct wh_safetensors_tensor *list = describe(p);
     uint64_t *hashes = calloc(p->count, sizeof *hashes), xxh3;
     size_t bytes;
@@ -89,7 +101,7 @@ static enum wh_status write_class(const char *folder, const char *name, const st
     char *path = wh_path_join(folder, file);
     enum wh_status status = wh_safetensors_create(path, list, p->count, metadata, 4, hashes, &w);
     if (status == WH_OK) {
-        status = stream(&w, p, values);
+        status = stream(&w, g, class);
         if (status == WH_OK)
             status = wh_safetensors_commit(&w, &bytes, &xxh3);
         else
@@ -112,13 +124,21 @@ static enum wh_status write_manifest(const char *folder, const struct wh_ckpt_ma
     return status;
 }
 
+static bool has_moments(const struct wh_ckpt_view *v) { return v->m.data && v->v.data; }
+
+static enum wh_status write_classes(const char *folder, const struct wh_ckpt_gather *g, struct wh_ckpt_manifest *m) {
+    const int count = has_moments(g->view) ? WH_CKPT_CLASSES : 1;
+    for (int c = 0; c < count; c++) WH_TRY(write_class(folder, (enum wh_ckpt_class)c, g, m));
+    return WH_OK;
+}
+
 static enum wh_status write_files(const char *folder, const struct wh_ckpt_view *v, struct wh_ckpt_manifest *m,
                                   const struct wh_text *config, const struct wh_text *state) {
-    WH_TRY(write_class(folder, "weights", v->params, v->weights, m));
-    if (v->m && v->v) {
-        WH_TRY(write_class(folder, "adam_m", v->params, v->m, m));
-        WH_TRY(write_class(folder, "adam_v", v->params, v->v, m));
-    }
+    struct wh_ckpt_gather g;
+    wh_ckpt_gather_begin(v, &g);
+    enum wh_status status = write_classes(folder, &g, m);
+    wh_ckpt_gather_free(&g);
+    WH_TRY(status);
     WH_TRY(write_text(folder, "config.json", config, m));
     WH_TRY(write_text(folder, "state.json", state, m));
     WH_TRY(write_manifest(folder, m));
@@ -160,7 +180,7 @@ enum wh_status wh_ckpt_check_space(const char *folder, uint64_t needed_bytes) {
 
 /* Fills folder `part` on the file system of `parent`; says how much room was needed if it fails. */
 static enum wh_status fill_checked(const char *part, const char *parent, const struct wh_ckpt_view *v) {
-    uint64_t needed = wh_ckpt_bytes(v->params, v->m && v->v), available = 0;
+    uint64_t needed = wh_ckpt_bytes(v->params, has_moments(v)), available = 0;
     WH_TRY(wh_ckpt_check_space(parent, needed));
     enum wh_status status = fill(part, v);
     if (status != WH_IO) return status;
@@ -174,6 +194,7 @@ static enum wh_status fill_checked(const char *part, const char *parent, const s
 
 enum wh_status wh_ckpt_write(const char *path, const struct wh_ckpt_view *view) {
     char *part;
+    WH_ASSERT(!view->comm && !view->holding);
     WH_TRY(wh_dir_begin(path, &part));
     enum wh_status status = fill_checked(part, part, view);
     if (status == WH_OK) return wh_dir_commit(part, path);
@@ -204,8 +225,8 @@ static enum wh_status publish(const char *folder, const struct wh_ckpt_view *vie
     return status == WH_OK ? wh_dir_sync(folder) : status;
 }
 
-enum wh_status wh_ckpt_save(const char *run, const struct wh_ckpt_view *view, uint32_t keep_last,
-                            struct wh_text *remarks) {
+static enum wh_status save_alone(const char *run, const struct wh_ckpt_view *view, uint32_t keep_last,
+                                 struct wh_text *remarks) {
     char *folder = wh_path_join(run, "checkpoints");
     enum wh_status status = wh_dir_create(folder);
     if (status == WH_OK) wh_ckpt_clean(folder, remarks);
@@ -214,4 +235,11 @@ enum wh_status wh_ckpt_save(const char *run, const struct wh_ckpt_view *view, ui
     if (status == WH_OK) wh_ckpt_retain(folder, view->state.step, keep_last, remarks);
     free(folder);
     return status;
+}
+
+enum wh_status wh_ckpt_save(const char *run, const struct wh_ckpt_view *view, uint32_t keep_last,
+                            struct wh_text *remarks) {
+    WH_ASSERT(!view->params->whole && (!view->holding || view->comm));
+    if (view->comm && wh_comm_rank(view->comm) != 0) return wh_ckpt_gather_serve(view);
+    return wh_ckpt_gather_end(view, save_alone(run, view, keep_last, remarks));
 }

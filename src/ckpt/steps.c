@@ -24,8 +24,7 @@ char *wh_ckpt_step_path(const char *folder, uint64_t step) {
     return wh_path_join(folder, name);
 }
 
-/* Exactly what wh_ckpt_step_path makes; nothing else counts as a checkpoint. */
-static bool step_from_name(const char *name, uint64_t *step) {
+bool wh_ckpt_step_from_name(const char *name, uint64_t *step) {
     char again[32];
     if (strncmp(name, "step-", 5) != 0) return false;
     *step = strtoull(name + 5, NULL, 10);
@@ -45,7 +44,7 @@ enum wh_status wh_ckpt_steps(const char *folder, uint64_t **steps, size_t *count
     uint64_t *list = malloc((name_count + 1) * sizeof *list);
     WH_ASSERT(list != NULL);
     for (size_t i = 0; i < name_count; i++)
-        if (step_from_name(names[i], &list[n])) n++;
+        if (wh_ckpt_step_from_name(names[i], &list[n])) n++;
     wh_dir_list_free(names, name_count);
     qsort(list, n, sizeof *list, ascending);
     *steps = list;

@@ -7,6 +7,9 @@
 /* FOLDER/step-00000040; malloc'd. */
 char *wh_ckpt_step_path(const char *folder, uint64_t step);
 
+/* Exactly what wh_ckpt_step_path makes; nothing else counts as a checkpoint. */
+bool wh_ckpt_step_from_name(const char *name, uint64_t *step);
+
 /* The steps that have a folder, ascending, complete or not; malloc'd. A folder that isn't there has none. */
 enum wh_status wh_ckpt_steps(const char *folder, uint64_t **steps, size_t *count);
 

@@ -115,6 +115,23 @@ enum wh_status wh_cli_range(const char *option, uint64_t value, uint64_t lowest,
                    (unsigned long long)lowest, (unsigned long long)highest);
 }
 
+enum wh_status wh_cli_size(const char *option, const char *given, size_t standard, size_t *out) {
+    char digits[32];
+    uint64_t value;
+    *out = standard;
+    if (!given) return WH_OK;
+    const size_t length = strspn(given, "0123456789_");
+    static const char units[] = "KMG";
+    const char *unit = given[length] ? strchr(units, given[length]) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    snprintf(digits, sizeof digits, "%.*s", (int)length, given);
+    if (length >= sizeof digits || (given[length] && (!unit || given[length + 1])) ||
+        !wh_text_to_uint(digits, &value) || value == 0 || value > ((uint64_t)1 << 40) >> shift)
+        return WH_FAIL(WH_USAGE, "%s %s: a size from 1 to 1024G, such as 4, 64K, 256M", option, given);
+    *out = (size_t)value << shift;
+    return WH_OK;
+}
+
 static enum wh_status check_color(const char *color) {
     if (!color || strcmp(color, "auto") == 0 || strcmp(color, "always") == 0 || strcmp(color, "never") == 0)
         return WH_OK;

@@ -52,6 +52,8 @@ int wh_cmd_config(int argc, char **argv);
 int wh_cmd_layout(int argc, char **argv);
 int wh_cmd_bench(int argc, char **argv);
 int wh_cmd_explain(int argc, char **argv);
+int wh_cmd_explain_zero(int argc, char **argv); /* explain's: argv[0] is "zero" */
+int wh_cmd_tune(int argc, char **argv);
 int wh_cmd_version(int argc, char **argv);
 
 /* Parses the command line and sets how the functions below speak. False: the command is over (help was shown, or the
@@ -61,6 +63,9 @@ bool wh_cli_begin(const char *name, const char *purpose, const struct wh_option 
 
 /* USAGE if the value of `option` ("--threads") is out of range: before it goes into something narrower. */
 enum wh_status wh_cli_range(const char *option, uint64_t value, uint64_t lowest, uint64_t highest);
+
+/* "4", "64K", "256M", "1G", powers of 1024; `given` NULL: `standard`. USAGE otherwise. */
+enum wh_status wh_cli_size(const char *option, const char *given, size_t standard, size_t *out);
 
 /* Exit code of `status`; prints the error record if it is not OK: "wanhe NAME: MEANING: message" and its "while"
  * frames on stderr, and with --json also {"schema": "wanhe.error/1", ...} on stdout. A failed write to stdout is an

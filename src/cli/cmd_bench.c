@@ -19,13 +19,13 @@ struct args {
 static const struct wh_option options[] = {
     {"WHAT", 0, WH_OPTION_REQUIRED, offsetof(struct args, what), NULL, "collectives"},
     {"op", 0, WH_OPTION_TEXT, offsetof(struct args, op), "NAME",
-     "all_reduce (default), reduce_scatter, all_gather, broadcast, reduce, all_to_all"},
+     "all_reduce (default), reduce_scatter, all_gather, broadcast, reduce, all_to_all, send (half of there and back)"},
     {"algorithm", 0, WH_OPTION_TEXT, offsetof(struct args, algorithm), "NAME",
      "auto (default), or one of `wanhe explain`, run over messages"},
     {"ranks", 'n', WH_OPTION_UINT, offsetof(struct args, ranks), "N", "processes; default: one per processor"},
     {"dtype", 0, WH_OPTION_TEXT, offsetof(struct args, dtype), "NAME",
      "float32 (default), bfloat16, float64, int32, int64"},
-    {"redop", 0, WH_OPTION_TEXT, offsetof(struct args, redop), "NAME", "sum (default), max, min"},
+    {"redop", 0, WH_OPTION_TEXT, offsetof(struct args, redop), "NAME", "sum (default), max, min, rounded"},
     {"min-bytes", 0, WH_OPTION_TEXT, offsetof(struct args, min_bytes), "SIZE", "smallest vector (default 4)"},
     {"max-bytes", 0, WH_OPTION_TEXT, offsetof(struct args, max_bytes), "SIZE", "largest vector (default 256M)"},
     {"factor", 0, WH_OPTION_UINT, offsetof(struct args, factor), "N", "from one size to the next (default 4)"},
@@ -52,12 +52,16 @@ struct word {
     int value;
 };
 
-static const struct word ops[] = {{"all_reduce", WH_ALL_REDUCE}, {"reduce_scatter", WH_REDUCE_SCATTER},
-                                  {"all_gather", WH_ALL_GATHER}, {"broadcast", WH_BROADCAST},
-                                  {"reduce", WH_REDUCE},         {"all_to_all", WH_ALL_TO_ALL}};
+static const struct word ops[] = {{"all_reduce", WH_ALL_REDUCE},
+                                  {"reduce_scatter", WH_REDUCE_SCATTER},
+                                  {"all_gather", WH_ALL_GATHER},
+                                  {"broadcast", WH_BROADCAST},
+                                  {"reduce", WH_REDUCE},
+                                  {"all_to_all", WH_ALL_TO_ALL},
+                                  {"send", WH_SEND}};
 static const struct word dtypes[] = {
     {"float32", WH_F32}, {"bfloat16", WH_BF16}, {"float64", WH_F64}, {"int32", WH_I32}, {"int64", WH_I64}};
-static const struct word redops[] = {{"sum", WH_SUM}, {"max", WH_MAX}, {"min", WH_MIN}};
+static const struct word redops[] = {{"sum", WH_SUM}, {"max", WH_MAX}, {"min", WH_MIN}, {"rounded", WH_SUM_ROUNDED}};
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
 static const char *word_of(const struct word *table, size_t count, int value) {
@@ -82,24 +86,6 @@ static enum wh_status choose(const char *option, const char *given, const struct
     return status;
 }
 
-/* "4", "64K", "256M", "1G": powers of 1024. */
-static enum wh_status size_of(const char *option, const char *given, size_t standard, size_t *out) {
-    char digits[32];
-    uint64_t value;
-    *out = standard;
-    if (!given) return WH_OK;
-    const size_t length = strspn(given, "0123456789_");
-    static const char units[] = "KMG";
-    const char *unit = given[length] ? strchr(units, given[length]) : NULL;
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    snprintf(digits, sizeof digits, "%.*s", (int)length, given);
-    if (length >= sizeof digits || (given[length] && (!unit || given[length + 1])) ||
-        !wh_text_to_uint(digits, &value) || value == 0 || value > ((uint64_t)1 << 40) >> shift)
-        return WH_FAIL(WH_USAGE, "--%s %s: a size from 1 to 1024G, such as 4, 64K, 256M", option, given);
-    *out = (size_t)value << shift;
-    return WH_OK;
-}
-
 static struct wh_coll_request request_of(const struct bench *b) {
     return (struct wh_coll_request){.op = (enum wh_coll_op)b->what.op, /* the same order, comm/comm.h */
                                     .ranks = b->ranks,
@@ -119,6 +105,7 @@ static enum wh_status unknown_algorithm(const char *name) {
 static enum wh_status check_algorithm(const char *name, struct bench *b) {
     const struct wh_coll_request q = request_of(b);
     if (!name || strcmp(name, "auto") == 0) return WH_OK;
+    if (b->what.op == WH_SEND) return WH_FAIL(WH_USAGE, "--algorithm %s: send has none; legal: auto", name);
     const struct wh_coll_algorithm *a = wh_coll_algorithm(name);
     if (!a) return unknown_algorithm(name);
     WH_TRY(wh_coll_can(&q, a));
@@ -132,17 +119,20 @@ static enum wh_status understand(const struct args *a, struct bench *b) {
     WH_TRY(choose("op", a->op, ops, COUNT(ops), &op));
     WH_TRY(choose("dtype", a->dtype, dtypes, COUNT(dtypes), &dtype));
     WH_TRY(choose("redop", a->redop, redops, COUNT(redops), &redop));
-    WH_TRY(size_of("min-bytes", a->min_bytes, 4, &b->min_bytes));
-    WH_TRY(size_of("max-bytes", a->max_bytes, (size_t)256 << 20, &b->what.max_bytes));
+    WH_TRY(wh_cli_size("--min-bytes", a->min_bytes, 4, &b->min_bytes));
+    WH_TRY(wh_cli_size("--max-bytes", a->max_bytes, (size_t)256 << 20, &b->what.max_bytes));
     const int processors = wh_probe_processors();
     const uint64_t ranks = a->ranks                         ? a->ranks
+                           : op == WH_SEND                  ? 2
                            : processors > WH_COMM_RANKS_MAX ? WH_COMM_RANKS_MAX
                                                             : (uint64_t)processors;
+    if (op == WH_SEND && ranks != 2) return WH_FAIL(WH_USAGE, "--ranks: 2 for send");
     if (ranks > WH_COMM_RANKS_MAX) return WH_FAIL(WH_USAGE, "--ranks: at most %d", WH_COMM_RANKS_MAX);
     if (a->factor == 1 || a->factor > 1 << 20) return WH_FAIL(WH_USAGE, "--factor: 2 to 1048576");
     if (a->iters > 1 << 30) return WH_FAIL(WH_USAGE, "--iters: at most %d", 1 << 30);
     if (!(a->seconds > 0 && a->seconds <= 3600)) return WH_FAIL(WH_USAGE, "--seconds: above 0, at most 3600");
     if (b->min_bytes > b->what.max_bytes) return WH_FAIL(WH_USAGE, "--min-bytes is above --max-bytes");
+    b->what.crowded = ranks > (uint64_t)processors;
     b->ranks = (uint32_t)ranks, b->factor = a->factor ? (uint32_t)a->factor : 4;
     b->what.op = (enum wh_comm_op)op, b->what.dtype = (enum wh_dtype)dtype, b->what.redop = (enum wh_redop)redop;
     b->what.iters = (uint32_t)a->iters, b->what.seconds = a->seconds, b->what.private_memory = a->private_memory;
@@ -164,6 +154,9 @@ static void print_head(const struct bench *b) {
     printf("# wanhe %s, %u ranks, algorithm %s, %s\n", word_of(ops, COUNT(ops), b->what.op), b->ranks,
            b->what.algorithm ? b->what.algorithm : "auto",
            b->what.private_memory ? "private buffers" : "shared buffers");
+    printf(
+        "# limit: the same reads and writes by each rank on memory of its own (%s)\n",
+        b->what.crowded ? "none: there are more ranks than processors" : "small vectors: caches; large ones: memory");
     printf("# %10s  %12s  %9s %6s  %42s    %42s\n", "", "", "", "", "------------- out-of-place ---------------",
            "--------------- in-place -----------------");
     printf("# %10s  %12s  %9s %6s", "size", "count", "type", "redop");
@@ -177,7 +170,12 @@ static void print_time(const struct wh_bench_coll_time *t) {
     if (!t->measured)
         printf("  %9s %7s %7s %6s %9s", "-", "-", "-", "-", "-");
     else
-        printf("  %9.2f %7.2f %7.2f %6llu %9.2f", t->us, t->algbw, t->busbw, (unsigned long long)t->wrong, t->limit_us);
+        printf("  %9.2f %7.2f %7.2f %6llu", t->us, t->algbw, t->busbw, (unsigned long long)t->wrong);
+    if (!t->measured) return;
+    if (t->limit_us > 0)
+        printf(" %9.2f", t->limit_us);
+    else
+        printf(" %9s", "-");
 }
 
 static void print_row(const struct bench *b, const struct wh_bench_coll_row *r) {
@@ -192,8 +190,8 @@ static void print_row(const struct bench *b, const struct wh_bench_coll_row *r) 
 
 static json_t *time_json(const struct wh_bench_coll_time *t) {
     if (!t->measured) return json_null();
-    return json_pack("{sfsfsfsfsIsf}", "us", t->us, "us_min", t->us_min, "algbw_gbs", t->algbw, "busbw_gbs", t->busbw,
-                     "wrong", (json_int_t)t->wrong, "limit_us", t->limit_us);
+    return json_pack("{sfsfsfsfsIso}", "us", t->us, "us_min", t->us_min, "algbw_gbs", t->algbw, "busbw_gbs", t->busbw,
+                     "wrong", (json_int_t)t->wrong, "limit_us", t->limit_us > 0 ? json_real(t->limit_us) : json_null());
 }
 
 static void add_row(json_t *rows, const struct wh_bench_coll_row *r) {

@@ -72,7 +72,7 @@ static enum wh_status measure(const struct args *a, struct wh_open_model *m, con
     enum wh_status status = wh_sampler_init(wh_tokens_count(tokens), T, 1, 0, false, &sampler);
     if (status == WH_OK && (!ids || !labels || (in->split_documents && !starts)))
         status = WH_FAIL(WH_NOMEM, "no memory for %zu tokens", n);
-    if (status == WH_OK) status = wh_session_evaluate(&m->net, &data, a->limit, ids, labels, starts, out);
+    if (status == WH_OK) status = wh_session_evaluate(&m->net, NULL, &data, a->limit, ids, labels, starts, out);
     free(ids), free(labels), free(starts);
     wh_tokens_close(tokens);
     return status;

@@ -4,14 +4,16 @@
 #include <strings.h>
 
 #include "cli/cli.h"
+#include "cli/explain_schedule.h"
 #include "coll/draw.h"
-#include "coll/select.h"
+#include "coll/links.h"
+#include "run/links_file.h"
 
 enum { STANDARD_OUTPUT = 1, LINES_MAX = 160 };
 
 struct args {
     struct wh_cli_common common;
-    const char *operation, *algorithm, *dtype;
+    const char *operation, *algorithm, *dtype, *links;
     uint64_t ranks, count, root, chunks, ranks_per_machine, rank;
     double latency_us, gigabytes_per_s, add_gigabytes_per_s;
     bool in_place, fast, plain, all;
@@ -19,7 +21,9 @@ struct args {
 
 static const struct wh_option options[] = {
     {"COLLECTIVE", 0, WH_OPTION_REQUIRED, offsetof(struct args, operation), NULL,
-     "allreduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all or barrier"},
+     "allreduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all or barrier; or zero (memory by ZeRO stage) "
+     "or "
+     "schedule (pipelines): see their --help"},
     {"ranks", 'n', WH_OPTION_UINT, offsetof(struct args, ranks), "N", "how many ranks (4)"},
     {"algorithm", 'a', WH_OPTION_TEXT, offsetof(struct args, algorithm), "NAME",
      "ring, direct, ...; without it, all are compared and the best is shown"},
@@ -32,6 +36,8 @@ static const struct wh_option options[] = {
     {"in-place", 0, WH_OPTION_FLAG, offsetof(struct args, in_place), NULL, "input and output are one buffer"},
     {"fast", 0, WH_OPTION_FLAG, offsetof(struct args, fast), NULL,
      "compare also those whose order of summation isn't the contract's"},
+    {"links", 0, WH_OPTION_TEXT, offsetof(struct args, links), "FILE",
+     "predict with what `wanhe tune` measured, instead of typical figures"},
     {"latency-us", 0, WH_OPTION_REAL, offsetof(struct args, latency_us), "T", "latency of a message, every link"},
     {"gb-per-s", 0, WH_OPTION_REAL, offsetof(struct args, gigabytes_per_s), "R",
      "rate of a rank's port, every link, 1e9 bytes/s"},
@@ -84,8 +90,16 @@ static enum wh_status read_request(const struct args *a, struct wh_coll_request 
     return WH_OK;
 }
 
-static enum wh_status read_topology(const struct args *a, struct wh_coll_topology *t) {
+/* `links`: filled if there is a file of them. */
+static enum wh_status read_topology(const struct args *a, const struct wh_coll_request *q, struct wh_coll_links *links,
+                                    struct wh_coll_topology *t) {
     *t = wh_coll_topology_typical((uint32_t)a->ranks_per_machine);
+    if (a->links) {
+        if (a->ranks_per_machine)
+            return WH_FAIL(WH_USAGE, "--links and --ranks-per-machine exclude each other: links are of one machine");
+        WH_TRY(wh_links_load(a->links, links));
+        *t = wh_coll_links_topology(links, q->count * wh_dtype_bytes(q->dtype));
+    }
     if (a->latency_us < 0) return WH_FAIL(WH_USAGE, "--latency-us %g: must not be negative", a->latency_us);
     if (a->gigabytes_per_s <= 0 || a->add_gigabytes_per_s <= 0)
         return WH_FAIL(WH_USAGE, "--gb-per-s and --add-gb-per-s must be above 0");
@@ -197,18 +211,30 @@ static void print_link(const char *name, const struct wh_coll_link *link, struct
 }
 
 /* What the prediction is made of. */
-static void print_links(const struct wh_coll_topology *t, struct wh_text *out) {
-    print_link("assumed: memory", &t->memory, out);
+static void print_links(const struct wh_coll_topology *t, const struct wh_coll_links *links, struct wh_text *out) {
+    if (links->level_count) wh_text_add(out, "measured with %u ranks on %s\n", links->ranks, links->machine);
+    print_link(links->level_count ? "measured: memory" : "assumed: memory", &t->memory, out);
     if (t->ranks_per_machine) print_link("; network", &t->network, out);
     wh_text_add(out, "; adding ");
     wh_coll_draw_bytes(1 / t->add_s_per_byte, out);
     wh_text_add(out, "/s\n");
 }
 
+/* Beside the step lists: how comm/ runs it by itself on one machine. */
+static void print_ways(const struct wh_coll_request *q, const struct wh_coll_links *links, struct wh_text *out) {
+    if (!links->level_count) return;
+    for (int w = 0; w < WH_COLL_WAY_COUNT; w++) {
+        wh_text_add(out, "%s%s ", w ? "; " : "shared memory, without messages, in the contract's order: ",
+                    wh_coll_way_name((enum wh_coll_way)w));
+        wh_coll_draw_seconds(wh_coll_way_s(links, q, (enum wh_coll_way)w), out);
+    }
+    wh_text_add(out, "\n");
+}
+
 /* Shows the plan, behind the comparison that led to it, if there was one. */
 static enum wh_status show(const struct args *a, const struct wh_coll_request *q,
                            const struct wh_coll_algorithm *chosen, const struct wh_coll_topology *t,
-                           const struct wh_coll_ranking *ranking) {
+                           const struct wh_coll_links *links, const struct wh_coll_ranking *ranking) {
     struct wh_coll_style style = {.plain = a->plain,
                                   .color = !a->plain && wh_cli_color(STANDARD_OUTPUT),
                                   .one_rank = a->rank != UINT64_MAX,
@@ -222,7 +248,8 @@ static enum wh_status show(const struct args *a, const struct wh_coll_request *q
     if (ranking->count) print_ranking(ranking, &text);
     enum wh_status status = wh_coll_draw(&p, t, &style, &f, &price, &text);
     if (status == WH_OK) {
-        print_links(t, &text);
+        print_links(t, links, &text);
+        print_ways(q, links, &text);
         if (wh_cli_json())
             print_json(&p, &f, &price, ranking);
         else
@@ -239,13 +266,14 @@ static enum wh_status explain(const struct args *a) {
     const struct wh_coll_algorithm *chosen = a->algorithm ? wh_coll_algorithm(a->algorithm) : NULL;
     struct wh_coll_request q;
     struct wh_coll_topology t;
+    struct wh_coll_links links = {0};
     struct wh_coll_ranking ranking = {0};
     WH_TRY(read_request(a, &q));
-    WH_TRY(read_topology(a, &t));
+    WH_TRY(read_topology(a, &q, &links, &t));
     if (a->algorithm && !chosen) return unknown_algorithm(a->algorithm);
-    if (chosen) return show(a, &q, chosen, &t, &ranking);
+    if (chosen) return show(a, &q, chosen, &t, &links, &ranking);
     WH_TRY(wh_coll_select(&q, &t, a->fast, &ranking));
-    enum wh_status status = show(a, &ranking.items[0].request, ranking.items[0].algorithm, &t, &ranking);
+    enum wh_status status = show(a, &ranking.items[0].request, ranking.items[0].algorithm, &t, &links, &ranking);
     wh_coll_ranking_free(&ranking);
     return status;
 }
@@ -260,6 +288,8 @@ int wh_cmd_explain(int argc, char **argv) {
                         .gigabytes_per_s = 1e300,
                         .add_gigabytes_per_s = 1e300};
     int code;
+    if (argc > 1 && strcmp(argv[1], "zero") == 0) return wh_cmd_explain_zero(argc - 1, argv + 1);
+    if (wh_explain_is_schedule(argc, argv)) return wh_explain_schedule(argc, argv);
     if (!wh_cli_begin("explain", "Shows how a collective operation runs, step by step, and what it costs.", options,
                       argc, argv, &args, &args.common, &code))
         return code;

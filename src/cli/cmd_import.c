@@ -41,10 +41,10 @@ static void report(const struct args *a, const struct wh_hf_config *config, cons
 
 /* Step 0 with zero moments. The grain belongs to a run, not to a model: the least one is recorded. */
 static enum wh_status write_checkpoint(const char *to, const struct wh_hf_config *config,
-                                       const struct wh_params *params, const float *weights) {
+                                       const struct wh_params *params, float *weights) {
     struct wh_ckpt_view view = {.model = &config->model,
                                 .params = params,
-                                .weights = weights,
+                                .weights = wh_ckpt_whole(weights, params),
                                 .compute = config->dtype == WH_F32 ? WH_F32 : WH_BF16};
     wh_grain_defaults(&config->model, 1, &view.grain);
     return wh_ckpt_write(to, &view);

@@ -20,7 +20,7 @@ static const struct wh_option options[] = {
     {"ranks-per-machine", 0, WH_OPTION_UINT, offsetof(struct args, ranks_per_machine), "N",
      "consecutive ranks that share a machine; default: all"},
     {"balance", 0, WH_OPTION_TEXT, offsetof(struct args, balance), "WHAT",
-     "layers (default) or blocks: embedding and head count as one layer each"},
+     "what-if: share layers out by their number (layers; blocks: embedding and head count as one each)"},
     {"all", 0, WH_OPTION_FLAG, offsetof(struct args, all), NULL, "list every rank, however many"},
     WH_CLI_COMMON(struct args),
     {0}};
@@ -33,11 +33,10 @@ static uint64_t total_bytes(const struct wh_layout_rank *r) {
 }
 
 static const char *stage_ends(const struct wh_layout *l, uint32_t stage) {
-    const bool first = stage == 0, last = stage + 1 == l->mesh.degrees.pp;
+    const bool first = stage == 0, last = stage + 1 == wh_sched_stages(&l->shape);
     if (first && last) return "embedding, head";
-    if (first) return "embedding";
-    if (last) return l->tied_copy ? "head (copy of the embedding)" : "head";
-    return "";
+    if (first) return l->tied_copy ? "embedding (a copy of the head)" : "embedding";
+    return last ? "head" : "";
 }
 
 /* --- text --- */
@@ -60,16 +59,21 @@ static void print_groups(const struct wh_mesh *m) {
 }
 
 static void print_stages(const struct wh_layout *l) {
-    printf("\nstage  layers            parameters of a rank\n");
-    for (uint32_t s = 0; s < l->mesh.degrees.pp; s++) {
-        const struct wh_mesh_place first = {.pp = s};
+    printf("\nstage     pp  layers            ends\n");
+    for (uint32_t s = 0; s < wh_sched_stages(&l->shape); s++) {
         char layers[48];
         snprintf(layers, sizeof layers, "%zu: %zu-%zu", l->layer_border[s + 1] - l->layer_border[s], l->layer_border[s],
                  l->layer_border[s + 1] - 1);
-        const char *ends = stage_ends(l, s);
-        printf("%5u  %-16s  %20llu%s%s\n", s, layers,
-               (unsigned long long)l->rank[wh_mesh_rank(&l->mesh, &first)].params, *ends ? "  " : "", ends);
+        printf("%5u  %5u  %-16s  %s\n", s, wh_sched_stage_rank(&l->shape, s), layers, stage_ends(l, s));
     }
+}
+
+/* What a run has to be told to be cut like this. */
+static void print_layers_key(const struct wh_layout *l) {
+    printf("\nfor a run: --set 'parallelism.pp_layers=[");
+    for (uint32_t s = 0; s < wh_sched_stages(&l->shape); s++)
+        printf("%s%zu", s ? ", " : "", l->layer_border[s + 1] - l->layer_border[s]);
+    printf("]'\n");
 }
 
 static void print_ranks(const struct wh_layout *l, bool all) {
@@ -87,13 +91,14 @@ static void print_ranks(const struct wh_layout *l, bool all) {
     if (shown < world) printf("... and %u more ranks (--all, --json)\n", world - shown);
 }
 
-static void print_text(const struct wh_layout *l, bool all) {
+static void print_text(const struct wh_layout *l, bool all, bool what_if) {
     struct wh_text line = {0};
     wh_mesh_print(&l->mesh, &line);
     printf("%s, ZeRO %u\n", line.data, l->zero_stage);
     wh_text_fini(&line);
     print_groups(&l->mesh);
     print_stages(l);
+    if (what_if) print_layers_key(l);
     print_ranks(l, all);
 }
 
@@ -112,21 +117,24 @@ static json_t *groups_json(const struct wh_mesh *m, enum wh_mesh_axis axis) {
 
 static json_t *stages_json(const struct wh_layout *l) {
     json_t *stages = json_array();
-    for (uint32_t s = 0; s < l->mesh.degrees.pp; s++)
-        json_array_append_new(stages, json_pack("{sIsIsbsb}", "first_layer", (json_int_t)l->layer_border[s], "layers",
+    const uint32_t count = wh_sched_stages(&l->shape);
+    for (uint32_t s = 0; s < count; s++)
+        json_array_append_new(stages, json_pack("{sIsIsIsbsb}", "pp", (json_int_t)wh_sched_stage_rank(&l->shape, s),
+                                                "first_layer", (json_int_t)l->layer_border[s], "layers",
                                                 (json_int_t)(l->layer_border[s + 1] - l->layer_border[s]), "embedding",
-                                                s == 0, "head", s + 1 == l->mesh.degrees.pp));
+                                                s == 0, "head", s + 1 == count));
     return stages;
 }
 
 static json_t *rank_json(const struct wh_layout *l, uint32_t rank) {
     const struct wh_mesh_place p = wh_mesh_place(&l->mesh, rank);
     const struct wh_layout_rank *k = &l->rank[rank];
-    return json_pack("{sIsIsIsIsIsIsIsIsIsIsI}", "rank", (json_int_t)rank, "machine",
+    return json_pack("{sIsIsIsIsIsIsIsIsIsIsIsI}", "rank", (json_int_t)rank, "machine",
                      (json_int_t)wh_mesh_machine(&l->mesh, rank), "pp", (json_int_t)p.pp, "dp", (json_int_t)p.dp, "cp",
-                     (json_int_t)p.cp, "tp", (json_int_t)p.tp, "parameters", (json_int_t)k->params, "owned_parameters",
-                     (json_int_t)k->owned, "weight_bytes", (json_int_t)k->weight_bytes, "gradient_bytes",
-                     (json_int_t)k->grad_bytes, "optimizer_bytes", (json_int_t)k->optimizer_bytes);
+                     (json_int_t)p.cp, "tp", (json_int_t)p.tp, "parameters", (json_int_t)k->params, "line_elements",
+                     (json_int_t)k->line_elems, "owned_elements", (json_int_t)k->owned_elems, "weight_bytes",
+                     (json_int_t)k->weight_bytes, "gradient_bytes", (json_int_t)k->grad_bytes, "optimizer_bytes",
+                     (json_int_t)k->optimizer_bytes);
 }
 
 static void print_json(const struct wh_layout *l) {
@@ -149,15 +157,25 @@ static void print_json(const struct wh_layout *l) {
 
 /* --- the command --- */
 
+static enum wh_status balance_of(const char *word, enum wh_stages_balance *out) {
+    static const char *const words[] = {"cost", "layers", "blocks"};
+    *out = WH_BALANCE_COST;
+    if (!word) return WH_OK;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(word, words[i]) == 0) {
+            *out = (enum wh_stages_balance)i;
+            return WH_OK;
+        }
+    return WH_FAIL(WH_USAGE, "--balance %s: cost (as a run does), layers or blocks", word);
+}
+
 static enum wh_status run(const struct args *a) {
     struct wh_config c;
     struct wh_layout layout;
-    const bool blocks = a->balance && strcmp(a->balance, "blocks") == 0;
-    if (a->balance && !blocks && strcmp(a->balance, "layers") != 0)
-        return WH_FAIL(WH_USAGE, "--balance %s: layers or blocks", a->balance);
+    struct wh_layout_options o = {.ranks_per_machine = (uint32_t)a->ranks_per_machine};
     if (a->ranks_per_machine > WH_MESH_WORLD_MAX)
         return WH_FAIL(WH_USAGE, "--ranks-per-machine: at most %d", WH_MESH_WORLD_MAX);
-    const struct wh_layout_options o = {(uint32_t)a->ranks_per_machine, blocks};
+    WH_TRY(balance_of(a->balance, &o.balance));
     WH_TRY(wh_cli_config_load_plan(a->config, &a->sets, &c));
     const enum wh_status status = wh_layout_new(&c, &o, &layout);
     wh_config_free(&c);
@@ -165,7 +183,7 @@ static enum wh_status run(const struct args *a) {
     if (wh_cli_json())
         print_json(&layout);
     else
-        print_text(&layout, a->all);
+        print_text(&layout, a->all, o.balance != WH_BALANCE_COST);
     wh_layout_free(&layout);
     return WH_OK;
 }

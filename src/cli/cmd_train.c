@@ -10,7 +10,8 @@ struct args {
     const char *config, *out;
     bool resume, resume_if_present;
     struct wh_option_list sets;
-    const char *threads, *seed;
+    const char *threads, *seed, *reduce, *trace;
+    double patience;
 };
 
 static const struct wh_option options[] = {
@@ -22,6 +23,12 @@ static const struct wh_option options[] = {
      "go on if there is a checkpoint, else start: for restart loops"},
     {"threads", 't', WH_OPTION_TEXT, offsetof(struct args, threads), "N", "same as --set threads=N"},
     {"seed", 0, WH_OPTION_TEXT, offsetof(struct args, seed), "N", "same as --set general.seed=N"},
+    {"reduce", 0, WH_OPTION_TEXT, offsetof(struct args, reduce), "MODE",
+     "same as --set comm.reduce=MODE: contract or fast"},
+    {"trace", 0, WH_OPTION_TEXT, offsetof(struct args, trace), "FILE",
+     "same as --set logging.trace=FILE: a timeline of some steps, for Perfetto"},
+    {"patience", 0, WH_OPTION_REAL, offsetof(struct args, patience), "SECONDS",
+     "end a run whose rank gives no sign of life for so long (default 600)"},
     WH_CLI_COMMON(struct args),
     {0}};
 
@@ -39,16 +46,19 @@ static void add_set(struct args *a, char *room, size_t bytes, const char *key, c
 static void report(const struct wh_config *c, const struct wh_train_summary *s, const char *out) {
     if (!wh_cli_json()) {
         char share[64] = "";
+        const char *each = s->ranks > 1 ? " a rank" : "";
         if (s->mfu > 0.0 && s->mfu <= 1.0)
             snprintf(share, sizeof share, ", %.1f%% of the multiply-add peak", 100.0 * s->mfu);
-        wh_cli_say("%llu steps in %.1f s, %.0f tokens/s%s, peak memory %.0f MiB; run folder %s",
+        wh_cli_say("%llu steps in %.1f s, %.0f tokens/s%s, peak memory %.0f MiB%s; run folder %s",
                    (unsigned long long)(s->steps - s->first_step), s->seconds, s->tokens_per_s, share,
-                   (double)s->peak_bytes / 0x1p20, out);
+                   (double)s->peak_bytes / 0x1p20, each, out);
         return;
     }
     json_t *o = wh_cli_json_new("train");
     json_object_set_new(o, "run", json_string(c->general.run));
     json_object_set_new(o, "folder", json_string(out));
+    json_object_set_new(o, "ranks", json_integer(s->ranks));
+    json_object_set_new(o, "threads", json_integer(s->threads));
     json_object_set_new(o, "first_step", json_integer((json_int_t)s->first_step));
     json_object_set_new(o, "steps", json_integer((json_int_t)s->steps));
     json_object_set_new(o, "loss", s->loss == s->loss ? json_real(s->loss) : json_null());
@@ -65,11 +75,14 @@ static enum wh_status train(struct args *a, int *signal_number) {
     struct wh_config c;
     struct wh_train_summary summary = {0};
     struct wh_text folder = {0};
-    char threads[64], seed[64];
+    char threads[64], seed[64], reduce[64], trace[4096];
     add_set(a, threads, sizeof threads, "threads", a->threads);
     add_set(a, seed, sizeof seed, "general.seed", a->seed);
+    add_set(a, reduce, sizeof reduce, "comm.reduce", a->reduce);
+    add_set(a, trace, sizeof trace, "logging.trace", a->trace);
     if (a->resume && a->resume_if_present)
         return WH_FAIL(WH_USAGE, "--resume and --resume-if-present exclude each other");
+    if (!(a->patience > 0 && a->patience <= 1e6)) return WH_FAIL(WH_USAGE, "--patience: above 0, at most 1000000");
     WH_TRY(wh_launch_refuse_singletons(wh_cli_environment));
     WH_TRY(wh_cli_config_load(a->config, &a->sets, &c));
     if (a->out)
@@ -81,9 +94,11 @@ static enum wh_status train(struct args *a, int *signal_number) {
                                                 : a->resume_if_present ? WH_TRAIN_RESUME_IF_PRESENT
                                                                        : WH_TRAIN_FRESH,
                                        .say = say,
-                                       .progress = say};
+                                       .progress = say,
+                                       .silence_ns = (uint64_t)(a->patience * 1e9)};
     enum wh_status status = wh_train_run(&c, &o, &summary);
-    if (status == WH_OK || (status == WH_RETRY && !wh_cli_json())) /* the error is then the one object on stdout */
+    const bool stopped = status == WH_RETRY && summary.seconds > 0.0; /* not killed */
+    if (status == WH_OK || (stopped && !wh_cli_json()))               /* the error is then the one object on stdout */
         report(&c, &summary, folder.data);
     *signal_number = summary.stopped_by;
     wh_text_fini(&folder);
@@ -92,7 +107,7 @@ static enum wh_status train(struct args *a, int *signal_number) {
 }
 
 int wh_cmd_train(int argc, char **argv) {
-    struct args args = {0};
+    struct args args = {.patience = 600};
     int code, stopped_by = 0;
     if (!wh_cli_begin("train", "Trains the model that a run configuration describes.", options, argc, argv, &args,
                       &args.common, &code))

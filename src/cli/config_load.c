@@ -5,6 +5,7 @@
 #include "ckpt/checkpoint.h"
 #include "cli/cli.h"
 #include "os/file.h"
+#include "sched/format.h"
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
@@ -40,12 +41,24 @@ static void read_model(struct wh_config *c, struct wh_faults *faults) {
     free(path);
 }
 
+static void read_schedule(struct wh_config *c, struct wh_faults *faults) {
+    char *text;
+    size_t bytes;
+    if (wh_file_read(c->parallelism.pp_schedule, WH_SCHED_TEXT_BYTES_MAX, &text, &bytes) != WH_OK) {
+        wh_faults_add(faults, NULL, 0, "%s", wh_error()->message);
+        return;
+    }
+    wh_config_set_schedule(c, text, bytes);
+    free(text);
+}
+
 static enum wh_status check(const char *text, size_t bytes, const char *path, const struct wh_option_list *sets,
                             enum wh_config_purpose purpose, struct wh_config *out) {
     struct wh_faults faults = {0};
     wh_config_parse(text, bytes, path, sets->item, sets->count, out, &faults);
     out->purpose = purpose;
     if (wh_config_wants_model(out)) read_model(out, &faults);
+    if (wh_config_wants_schedule(out)) read_schedule(out, &faults);
     wh_config_check(out, &faults);
     return wh_faults_status(&faults, WH_CONFIG);
 }

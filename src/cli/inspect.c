@@ -98,8 +98,9 @@ static void set_state(json_t *o, const struct wh_ckpt_info *info) {
     set_text(o, "compute", wh_dtype_name(info->compute));
     set_flag(o, "moments", info->moments);
     json_object_set_new(o, "grain",
-                        json_pack("{sisisi}", "tensor", (int)info->grain.tensor, "data", (int)info->grain.data,
-                                  "sequence", (int)info->grain.sequence));
+                        json_pack("{sisisissss}", "tensor", (int)info->grain.tensor, "data", (int)info->grain.data,
+                                  "sequence", (int)info->grain.sequence, "wire", wh_dtype_name(info->grain.wire),
+                                  "reduce", info->grain.fast ? "fast" : "contract"));
 }
 
 static void set_files(json_t *o, const struct wh_ckpt_manifest *m, const struct wh_params *p) {

@@ -21,6 +21,7 @@ static const struct command {
     {"config", wh_cmd_config, "list the keys of a run configuration, or show one with every value and its source"},
     {"layout", wh_cmd_layout, "show which rank of a run configuration holds and talks to what, without running it"},
     {"bench", wh_cmd_bench, "measure the collectives of this machine's ranks"},
+    {"tune", wh_cmd_tune, "measure what this machine's ranks can do, keep it, and compare predictions with times"},
     {"explain", wh_cmd_explain, "show how a collective operation runs, step by step, and what it costs"},
     {"version", wh_cmd_version, "version, compiler and kernels of this program"},
     {"help", cmd_help, "this list, or the help of one command"},

@@ -36,7 +36,10 @@ static void set_tokenizer(const char *config, struct wh_text *set) {
 }
 
 bool wh_run_folder_config(const char *path, struct wh_config *out) {
-    struct wh_option_list sets = {0};
+    /* One rank reads it, for which a schedule of others, whose file may be gone, means nothing. */
+    struct wh_option_list sets = {.item = {"parallelism.pp=1", "parallelism.pp_chunks=0", "parallelism.pp_layers=null",
+                                           "parallelism.pp_schedule=null"},
+                                  .count = 4};
     struct wh_text tokenizer = {0};
     char *file = config_path(path);
     if (!file) return false;

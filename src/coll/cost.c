@@ -17,6 +17,7 @@ struct port {
 struct message {
     double ready_s; /* both ranks are in the round */
     double load_s;  /* time that it takes of either port */
+    double tail_s;  /* from its sender's end to its receiver's, at the least */
     uint32_t source, target;
 };
 
@@ -33,6 +34,7 @@ struct walk {
 };
 
 static double max(double a, double b) { return a > b ? a : b; }
+static double min(double a, double b) { return a < b ? a : b; }
 
 static bool room_for(struct walk *w, size_t count) {
     if (count <= w->capacity) return true;
@@ -53,6 +55,12 @@ static const struct wh_coll_link *link_of(const struct walk *w, const struct mes
 static struct port *port_of(const struct walk *w, const struct message *m, uint32_t rank) {
     if (link_of(w, m) == &w->topology->memory) return &w->memory[rank];
     return &w->network[w->topology->one_port_per_machine ? wh_coll_machine(w->topology, rank) : rank];
+}
+
+/* Where the message waits at its receiver: of half-duplex links, with what the receiver sends. */
+static struct lane *entry(const struct walk *w, const struct message *m) {
+    struct port *p = port_of(w, m, m->target);
+    return link_of(w, m)->half_duplex ? &p->out : &p->in;
 }
 
 static void book(struct lane *lane, const struct message *m) {
@@ -79,9 +87,11 @@ static bool collect(struct walk *w, uint32_t round, size_t *count) {
             if (s->kind != WH_COLL_SEND) continue;
             if (!room_for(w, *count + 1)) return false;
             const struct wh_coll_link *link = link_of(w, &m);
-            m.load_s = link->message_s + (double)(s->count * wh_coll_elem_bytes(q, s->left.buffer)) / link->bytes_per_s;
+            const double bytes = (double)(s->count * wh_coll_elem_bytes(q, s->left.buffer));
+            m.load_s = link->message_s + bytes / link->bytes_per_s;
+            if (link->half_duplex) m.tail_s = link->message_s + min(bytes, link->piece_bytes) / link->bytes_per_s;
             book(&port_of(w, &m, m.source)->out, &m);
-            book(&port_of(w, &m, m.target)->in, &m);
+            book(entry(w, &m), &m);
             w->messages[(*count)++] = m;
         }
     }
@@ -89,10 +99,11 @@ static bool collect(struct walk *w, uint32_t round, size_t *count) {
 }
 
 static void carry(struct walk *w, const struct message *m) {
-    const struct lane *out = &port_of(w, m, m->source)->out, *in = &port_of(w, m, m->target)->in;
+    const struct lane *out = &port_of(w, m, m->source)->out, *in = entry(w, m);
     double left = max(m->ready_s + m->load_s, max(end_s(out), end_s(in)));
+    double arrived = max(m->ready_s + m->load_s + m->tail_s, left);
     w->done[m->source] = max(w->done[m->source], left);
-    w->done[m->target] = max(w->done[m->target], left + link_of(w, m)->latency_s);
+    w->done[m->target] = max(w->done[m->target], arrived + link_of(w, m)->latency_s);
 }
 
 static double local_s(const struct walk *w, const struct wh_coll_step *s) {
@@ -113,7 +124,7 @@ static bool walk_round(struct walk *w, uint32_t round) {
     for (size_t i = 0; i < count; i++) {
         const struct message *m = &w->messages[i];
         close_lane(&port_of(w, m, m->source)->out);
-        close_lane(&port_of(w, m, m->target)->in);
+        close_lane(entry(w, m));
     }
     for (uint32_t r = 0; r < n; r++) {
         const struct wh_coll_list *l = &w->plan->rank[r];

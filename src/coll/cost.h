@@ -5,7 +5,8 @@
  * through with the round, and arrives latency_s later. It starts when both ranks are in the round. A rank leaves the
  * round when its sends are through, its receives have arrived and its copies and additions are done. (That the busiest
  * port decides is what an ideal schedule reaches; the order of messages in a list plays no part.) Between machines, ports
- * may belong to the ranks or be one per machine.
+ * may belong to the ranks or be one per machine. A port of a half-duplex link has one lane for both directions, and a
+ * message is taken out by its receiver behind its sender, piece by piece: message_s + a piece / rate later at the least.
  *
  *     ring all-reduce:  2(n-1) (latency + S/n / rate) + (n-1)/n S add          S bytes, message_s = 0
  *     direct:           2 latency + 2(n-1)/n S / rate + (n-1)/n S add
@@ -20,6 +21,8 @@ struct wh_coll_link {
     double latency_s;   /* from a byte leaving to its arrival */
     double message_s;   /* of a port's time for each message */
     double bytes_per_s; /* of a port, each way */
+    bool half_duplex;   /* ports are processors that copy: sending and receiving share a port's time */
+    double piece_bytes; /* half-duplex: a receiver begins when the first piece of so many bytes has arrived */
 };
 
 struct wh_coll_topology {

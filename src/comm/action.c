@@ -10,23 +10,24 @@
 enum { CHUNK_BYTES_LEAST = 4096, CHUNK_BYTES_MOST = 256 << 10, COPY_BYTES = 16 << 10 };
 
 static struct wh_coll_range slice(const struct wh_action *a, uint32_t i) {
-    return wh_coll_cut((struct wh_coll_range){0, a->count}, a->call->dtype, a->comm->size, i);
+    return (struct wh_coll_range){a->border[i], a->border[i + 1] - a->border[i]};
 }
 
-/* Twice as many chunks as ranks, for those that come late, within the limits; cut at 64 bytes. */
+static uint64_t chunks_of(const struct wh_action *a, uint64_t elems) {
+    return (elems + a->chunk_elems - 1) / a->chunk_elems;
+}
+
+/* Twice as many chunks as ranks, for those that come late, within the limits; cut at 64 bytes from the begin of the vector
+ * or of a slice. Their length doesn't depend on borders: a slice that is the whole vector is work for all ranks. */
 void wh_action_cut(struct wh_action *a) {
-    enum wh_comm_op op = a->call->op;
-    size_t elem = wh_dtype_bytes(a->call->dtype), n = a->comm->size;
-    bool vector = op == WH_ALL_REDUCE || op == WH_REDUCE || op == WH_BROADCAST;
-    size_t units = vector ? 1 : op == WH_ALL_TO_ALL ? n * n : n;
-    size_t unit_elems = vector ? a->count : slice(a, 0).count, bytes = unit_elems * elem / (2 * (vector ? n : 1));
-    a->chunks = 0;
-    if (op == WH_BARRIER || unit_elems == 0) return;
+    size_t elem = wh_dtype_bytes(a->call->dtype), n = a->comm->size, bytes = a->count * elem / (2 * n);
     if (bytes < CHUNK_BYTES_LEAST) bytes = CHUNK_BYTES_LEAST;
     if (bytes > CHUNK_BYTES_MOST) bytes = CHUNK_BYTES_MOST;
     a->chunk_elems = bytes / 64 * 64 / elem;
-    a->chunks_of_slice = (unit_elems + a->chunk_elems - 1) / a->chunk_elems;
-    a->chunks = units * a->chunks_of_slice;
+    a->chunks = 0;
+    if (!wh_comm_op_slices(a->call->op)) a->chunks = chunks_of(a, a->count);
+    for (uint32_t i = 0; i < n && wh_comm_op_slices(a->call->op); i++) a->chunks += chunks_of(a, slice(a, i).count);
+    if (a->call->op == WH_ALL_TO_ALL) a->chunks *= n; /* a slice from each to each; all are equal */
 }
 
 static struct wh_slot *slot_of(const struct wh_action *a, uint32_t member) {
@@ -51,34 +52,53 @@ static char *out_of(const struct wh_action *a, uint32_t m) {
 }
 
 /* To all outputs, in blocks that stay in the first-level cache in between. */
-static void copy_to(const char *from, char *const *to, uint32_t outs, size_t bytes) {
+static void copy_to(const char *from, void *const *to, uint32_t outs, size_t bytes) {
     for (size_t b = 0; b < bytes; b += COPY_BYTES) {
         size_t some = bytes - b < COPY_BYTES ? bytes - b : COPY_BYTES;
         for (uint32_t o = 0; o < outs; o++)
-            if (to[o] != from) memcpy(to[o] + b, from + b, some);
+            if (to[o] != from) memcpy((char *)to[o] + b, from + b, some);
     }
 }
 
-/* Elements [first, first + count) of the vector, from all inputs to the outputs; outputs hold the part from `out_first` on. */
-static void reduce_range(const struct wh_action *a, size_t first, size_t count, char *const *out, uint32_t outs) {
-    size_t elem = wh_dtype_bytes(a->call->dtype);
-    const void *in[WH_COMM_RANKS_MAX];
-    void *to[WH_COMM_RANKS_MAX];
-    for (uint32_t m = 0; m < a->comm->size; m++) in[m] = in_of(a, m) + first * elem;
-    for (uint32_t o = 0; o < outs; o++) to[o] = out[o];
-    wh_reduce_run(a->comm->job->reduce, a->call->dtype, a->call->redop, in, a->comm->size, to, outs, count);
+/* Elements [first, first + count) of the vector, from all contributions to where the outputs hold them. INLINE: the
+ * contributions lie in the flags, one after the other. */
+static void reduce_range(const struct wh_action *a, size_t first, size_t count, void *const *out, uint32_t outs) {
+    const struct wh_comm_call *c = a->call;
+    const struct wh_reduce *r = a->comm->job->reduce;
+    bool flags = a->path == WH_PATH_INLINE;
+    size_t elem = wh_dtype_bytes(c->dtype), stride = (flags ? a->count : a->stride) * elem;
+    const void *in[WH_COMM_RANKS_MAX * WH_COMM_INPUTS_MAX];
+    uint32_t n = 0;
+    for (uint32_t m = 0; m < a->comm->size; m++) {
+        const char *from = flags ? (const char *)slot_of(a, m)->payload.bytes : in_of(a, m);
+        for (uint32_t k = 0; k < wh_comm_inputs(c, m); k++) in[n++] = from + k * stride + first * elem;
+    }
+    if (c->sum) wh_reduce_merge(r, c->dtype, c->redop, in, n, c->sum->merges, out, outs, count);
+    if (!c->sum) wh_reduce_run(r, c->dtype, c->redop, in, n, out, outs, count);
+}
+
+/* What a chunk belongs to: slice `unit`; ALL_TO_ALL: unit = receiver * n + sender, the receiver's slice `sender` is the
+ * sender's `receiver`; otherwise 0, the vector. Returns the number of the chunk in there. */
+static uint64_t unit_of(const struct wh_action *a, uint64_t chunk, uint32_t *unit) {
+    *unit = 0;
+    if (!wh_comm_op_slices(a->call->op)) return chunk;
+    uint64_t chunks = chunks_of(a, slice(a, 0).count);
+    if (a->call->op == WH_ALL_TO_ALL) {
+        *unit = (uint32_t)(chunk / chunks);
+        return chunk % chunks;
+    }
+    for (; chunk >= chunks; chunks = chunks_of(a, slice(a, ++*unit).count)) chunk -= chunks;
+    return chunk;
 }
 
 static void do_chunk(const struct wh_action *a, uint64_t chunk) {
-    enum wh_comm_op op = a->call->op;
-    uint32_t n = a->comm->size, unit = (uint32_t)(chunk / a->chunks_of_slice), outs = 0;
-    size_t elem = wh_dtype_bytes(a->call->dtype), first = chunk % a->chunks_of_slice * a->chunk_elems;
-    bool slices = op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER || op == WH_ALL_TO_ALL;
-    struct wh_coll_range r = slices ? slice(a, unit % n) : (struct wh_coll_range){0, a->count};
-    if (first >= r.count) return;
+    uint32_t n = a->comm->size, unit, outs = 0;
+    size_t elem = wh_dtype_bytes(a->call->dtype), first = unit_of(a, chunk, &unit) * a->chunk_elems;
+    struct wh_coll_range r = {0, a->count};
+    if (wh_comm_op_slices(a->call->op)) r = slice(a, unit % n);
     size_t count = r.count - first < a->chunk_elems ? r.count - first : a->chunk_elems;
-    char *out[WH_COMM_RANKS_MAX];
-    switch (op) {
+    void *out[WH_COMM_RANKS_MAX];
+    switch (a->call->op) {
     case WH_ALL_REDUCE:
         for (; outs < n; outs++) out[outs] = out_of(a, outs) + first * elem;
         reduce_range(a, first, count, out, outs);
@@ -99,7 +119,7 @@ static void do_chunk(const struct wh_action *a, uint64_t chunk) {
         for (; outs < n; outs++) out[outs] = out_of(a, outs) + (r.first + first) * elem;
         copy_to(in_of(a, unit) + first * elem, out, outs, count * elem);
         break;
-    default: { /* WH_ALL_TO_ALL: unit = receiver * n + sender; the receiver's slice `sender` is the sender's `receiver` */
+    default: { /* WH_ALL_TO_ALL */
         uint32_t sender = unit % n, receiver = unit / n;
         out[0] = out_of(a, receiver) + (r.first + first) * elem;
         copy_to(in_of(a, sender) + (slice(a, receiver).first + first) * elem, out, 1, count * elem);
@@ -111,21 +131,20 @@ static void do_chunk(const struct wh_action *a, uint64_t chunk) {
 static void finish_inline(const struct wh_action *a) {
     uint32_t n = a->comm->size, me = a->comm->rank, root = a->call->root;
     size_t elem = wh_dtype_bytes(a->call->dtype);
-    struct wh_coll_range mine = slice(a, me);
+    struct wh_coll_range mine = {0, 0};
+    if (wh_comm_op_slices(a->call->op)) mine = slice(a, me);
     const void *in[WH_COMM_RANKS_MAX];
     void *const out = a->out;
-    const struct wh_reduce *r = a->comm->job->reduce;
     for (uint32_t m = 0; m < n; m++) in[m] = slot_of(a, m)->payload.bytes;
     switch (a->call->op) {
     case WH_REDUCE:
         if (me != root) break; /* else: the same as */
         __attribute__((fallthrough));
     case WH_ALL_REDUCE:
-        wh_reduce_run(r, a->call->dtype, a->call->redop, in, n, &out, 1, a->count);
+        reduce_range(a, 0, a->count, &out, 1);
         break;
     case WH_REDUCE_SCATTER:
-        for (uint32_t m = 0; m < n; m++) in[m] = (const char *)in[m] + mine.first * elem;
-        wh_reduce_run(r, a->call->dtype, a->call->redop, in, n, &out, 1, mine.count);
+        reduce_range(a, mine.first, mine.count, &out, 1);
         break;
     case WH_BROADCAST:
         if (me != root) memcpy(out, in[root], a->count * elem);
@@ -153,8 +172,15 @@ static size_t payload_bytes(const struct wh_action *a) {
     case WH_BROADCAST:
         return a->comm->rank == a->call->root ? a->count * elem : 0;
     default:
-        return a->count * elem;
+        return a->count * elem * wh_comm_inputs(a->call, a->comm->rank);
     }
+}
+
+static void write_payload(const struct wh_action *a, unsigned char *payload) {
+    const char *from = a->call->op == WH_BROADCAST ? a->out : a->in;
+    uint32_t inputs = wh_comm_inputs(a->call, a->comm->rank);
+    size_t elem = wh_dtype_bytes(a->call->dtype), bytes = payload_bytes(a) / inputs;
+    for (uint32_t k = 0; k < inputs && bytes; k++) memcpy(payload + k * bytes, from + k * a->stride * elem, bytes);
 }
 
 static uint64_t offset_of(const struct wh_comm *comm, const void *p) {
@@ -192,7 +218,7 @@ void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry) {
     struct wh_slot *s = slot_of(a, comm->rank);
     s->fingerprint = a->fingerprint;
     if (a->path == WH_PATH_INLINE) {
-        if (payload_bytes(a)) memcpy(s->payload.bytes, a->call->op == WH_BROADCAST ? a->out : a->in, payload_bytes(a));
+        write_payload(a, s->payload.bytes);
     } else {
         s->payload.at.in = offset_of(comm, a->in);
         s->payload.at.out = offset_of(comm, a->out);

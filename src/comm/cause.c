@@ -47,7 +47,7 @@ enum wh_status wh_comm_poison(struct wh_comm *comm, struct wh_text *message) {
 
 /* "all_reduce of 100 F32 (dp.grad.all_reduce), sequence 12" */
 void wh_comm_describe_entry(const struct wh_log_entry *e, struct wh_text *out) {
-    static const char *const redop[WH_REDOP_COUNT] = {"", " max", " min"};
+    static const char *const redop[WH_REDOP_COUNT] = {"", " max", " min", " rounded"};
     const char *name = wh_comm_op_name((enum wh_comm_op)e->op);
     wh_text_add(out, "%s", name);
     if (wh_comm_op_reduces((enum wh_comm_op)e->op)) wh_text_add(out, "%s", redop[e->redop]);
@@ -67,7 +67,8 @@ static const struct wh_log_entry *find_entry(const struct wh_comm *comm, uint32_
     uint64_t next = atomic_load_explicit(&l->log_next, memory_order_acquire);
     for (uint64_t i = next; i > 0 && next - i < WH_LOG_ENTRIES; i--) {
         const struct wh_log_entry *e = &l->log[(i - 1) % WH_LOG_ENTRIES];
-        if (e->group == comm->id && e->op < WH_SEND && (sequence == 0 || e->sequence == sequence)) return e;
+        if (e->group != comm->id) continue;
+        if (sequence == 0 || (e->op < WH_SEND && e->sequence == sequence)) return e; /* messages count for themselves */
     }
     return NULL;
 }
@@ -91,6 +92,9 @@ enum wh_status wh_comm_mismatch(struct wh_comm *comm, const struct wh_action *a,
     } else {
         wh_comm_describe_entry(e, &t);
         if (e->members != a->log->members) wh_text_add(&t, "; they opened the group with different members");
+        bool same = e->op == a->log->op && e->dtype == a->log->dtype && e->count == a->log->count;
+        if (same && e->cut != a->log->cut) wh_text_add(&t, "; they cut it at different borders");
+        if (same && e->sum != a->log->sum) wh_text_add(&t, "; they join different contributions");
         if (e->in != a->log->in || e->out != a->log->out) {
             wh_text_add(&t, "; the buffers lie at different places: ");
             add_place(&t, mine, a->log);
@@ -150,14 +154,21 @@ static void add_slow(struct wh_comm *comm, const struct wh_action *a, struct wh_
         if (m != comm->rank) add_rank(comm, m, t);
 }
 
+/* What keeps a plan that waits for messages: one of a step list's, or itself. */
+static struct wh_comm_plan *awaited(struct wh_comm_plan *plan) {
+    struct wh_comm_plan *message = plan->comm->listed ? wh_list_awaits(plan->comm->listed) : NULL;
+    return message ? message : plan;
+}
+
 enum wh_status wh_comm_stalled(struct wh_comm_plan *plan, uint64_t waited_ns) {
     struct wh_comm *comm = plan->comm;
+    if (comm->oldest > comm->started) plan = awaited(plan);
     const struct wh_action *a = comm->in_flight[comm->oldest % WH_WINDOW];
     struct wh_text t = {0};
     wh_text_add(&t, "group %s: rank %u waited %.1f s in ", comm->name, comm->member[comm->rank],
                 1e-9 * (double)waited_ns);
     bool message = plan->path == WH_PATH_MESSAGE || comm->oldest > comm->started;
-    wh_comm_describe_entry(message ? plan->log : a->log, &t);
+    wh_comm_describe_entry(message ? &plan->entry : a->log, &t); /* of many messages some have left the log */
     if (message) {
         add_rank(comm, plan->call.root, &t);
     } else if (add_missing(comm, a, &t) == 0) {
@@ -168,6 +179,7 @@ enum wh_status wh_comm_stalled(struct wh_comm_plan *plan, uint64_t waited_ns) {
 
 bool wh_comm_waits_for_ended(struct wh_comm_plan *plan) {
     struct wh_comm *comm = plan->comm;
+    plan = awaited(plan);
     for (uint32_t m = 0; m < comm->size; m++) {
         const struct wh_rank_lines *l = &comm->job->lines[comm->member[m]];
         if (atomic_load_explicit(&l->state, memory_order_acquire) != WH_RANK_ENDED) continue;

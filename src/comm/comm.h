@@ -11,20 +11,23 @@
  *     wh_comm_job_destroy(job)                   wh_comm_start(plan) ... wh_comm_wait(plan)  each step
  *                                                wh_comm_plan_free, wh_comm_close, wh_comm_job_leave
  *
- * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, for each
- * element by itself: it depends on no size, bucket, path or timing, and all ranks get the same bits. bf16 is widened,
- * summed in fp32 and rounded once, to nearest even. Integers wrap. Max and min keep a NaN if there is one; of two zeros
- * they keep the right one.
+ * Numbers. A sum over ranks is the canonical tree (base/tree.h) over the group's ranks in order, left plus right, or has the
+ * order that the call gives, for each element by itself: it depends on no size, bucket, path or timing, and all ranks get
+ * the same bits. bf16 is widened, summed in fp32 and rounded once, to nearest even (WH_SUM_ROUNDED: at every join).
+ * Integers wrap. Max and min keep a NaN if there is one; of two zeros they keep the right one.
  *
  * Order. All members start the operations of a group in the same order; groups are independent of each other. An
- * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both.
+ * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both. Messages are
+ * apart from the group's other operations: those from one member to another match in the order in which each side starts
+ * them.
  *
  * Failure. A call returns WH_PEER when a rank has died, stalled beyond the deadline or called something else; the message
  * names rank, operation and sequence number. From then on the group (after a death: every group) is poisoned: calls
  * return the same cause at once. Buffers of an operation that failed hold anything. There is no repair but a new job.
  *
  * Progress. An operation is executed by whoever waits for it (wh_comm_wait, wh_comm_test, or waiting for anything else
- * in the job): no helper threads. Started operations whose last member has not arrived cost nothing.
+ * in the job): no helper threads. Started operations whose last member has not arrived cost nothing. A message from a
+ * buffer of wh_comm_buffer is its receiver's work alone: the sender may compute from start to wait.
  *
  * Threads: one thread of a rank at a time. No function prints; joining, opening and making plans allocate, nothing else
  * does. Nothing is left behind by any end of any process: memory has no name and ends with the last that maps it. */
@@ -40,10 +43,13 @@
 #include "base/text.h"
 
 enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 40, WH_COMM_ROWS_MAX = 48 };
+enum { WH_COMM_MESSAGES = 64 }; /* that go from rank to rank without their sender: see wh_comm_start */
+enum { WH_COMM_INPUTS_MAX = 16, WH_COMM_STACK_MAX = 16 }; /* of struct wh_comm_sum */
 
 struct wh_comm_job;
 struct wh_comm;
 struct wh_comm_plan;
+struct wh_coll_links; /* coll/links.h */
 
 /* ---- job: the memory that the ranks of one machine share ---- */
 
@@ -80,16 +86,23 @@ enum wh_status wh_comm_job_status(struct wh_comm_job *job);
 
 uint32_t wh_comm_job_ranks(const struct wh_comm_job *job);
 
+/* Shared memory of a job of `ranks` besides arenas, a rank's share of it: flags, staging space, message rings. */
+size_t wh_comm_job_own_bytes(uint32_t ranks);
+
 /* Appends one line per rank: its last operation in each group, finished or not, how long ago it last called, state of its
  * process. Launcher and ranks; for stall reports and the page. */
 void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out);
+
+/* When a rank last called, or looked around while it waits in a call, as it does many times a second: on wh_clock_ns. 0: has
+ * not joined. Launcher and ranks. */
+uint64_t wh_comm_job_seen_ns(const struct wh_comm_job *job, uint32_t rank);
 
 /* ---- buffers ---- */
 
 /* Takes `bytes` of this rank's arena, zeroed, 64-byte aligned, for the life of the job. All ranks take the same sizes in
  * the same order, so that a buffer lies at the same offset everywhere; then operations on it (or on parts of it) read and
- * write the other ranks' buffers directly. Other memory is fine for every operation but costs two copies. NOMEM when the
- * arena is used up. */
+ * write the other ranks' buffers directly. Buffers of whole vectors must lie at equal offsets; those of slices need not.
+ * Other memory is fine for every operation but costs two copies. NOMEM when the arena is used up. */
 enum wh_status wh_comm_buffer(struct wh_comm_job *job, size_t bytes, void **out);
 
 /* ---- groups ---- */
@@ -103,9 +116,16 @@ void wh_comm_close(struct wh_comm *comm);
 uint32_t wh_comm_rank(const struct wh_comm *comm); /* within the group */
 uint32_t wh_comm_size(const struct wh_comm *comm);
 
+/* Tells the group what its links were measured to do (run/probe_links.h). Plans of ALL_REDUCE, REDUCE_SCATTER and
+ * ALL_GATHER that are made from then on are run by what is predicted to be fastest: as ever, or by a step list of
+ * coll/plan.h over messages, where the call's order allows its sums. All members call it, with what they have in flight
+ * finished; the figures of the group's rank 0 become everybody's. Errors: NOMEM, PEER. */
+enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_links *links);
+
 /* ---- operations ---- */
 
-/*  c = count; slice = wh_coll_cut of it into as many parts as there are ranks (coll/plan.h): equal ones if that divides c
+/*  c = count; slice of a rank: what `border` says, or else wh_coll_cut of c into as many parts as there are ranks
+ *  (coll/plan.h): equal ones if that divides c
  *
  *                               in (elements)     out (elements)     in place when
  *  BARRIER                      -                 -
@@ -118,7 +138,7 @@ uint32_t wh_comm_size(const struct wh_comm *comm);
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
  * In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
- * aligned to their elements. */
+ * aligned to their elements. Of an empty slice the buffer may be NULL; otherwise it lies in the arena if the others' do. */
 enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
                   WH_ALL_REDUCE,
                   WH_REDUCE_SCATTER,
@@ -133,7 +153,31 @@ enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
 };
 const char *wh_comm_op_name(enum wh_comm_op op); /* "all_reduce" */
 
-enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_REDOP_COUNT };
+/* SUM_ROUNDED: bf16 sums are rounded at every join, so that those of some of the ranks may be kept and joined later. Other
+ * types: as SUM. */
+enum wh_redop { WH_SUM, WH_MAX, WH_MIN, WH_SUM_ROUNDED, WH_REDOP_COUNT };
+
+static inline bool wh_redop_sums(enum wh_redop op) { return op == WH_SUM || op == WH_SUM_ROUNDED; }
+
+/* Orders in which ranks may be summed. ANY allows the contract's too; which one a plan has, wh_comm_plan_describe tells, and
+ * all ranks get the same bits in one call. */
+enum wh_comm_order { WH_ORDER_CONTRACT, WH_ORDER_ANY };
+
+/* A sum of several contributions of each rank, all joined in a given order. So a tree over more leaves than ranks keeps its
+ * order however the leaves are shared out: a rank joins what is complete among its own and contributes what remains. Here
+ * 6 leaves on 2 ranks, ((0 1) (2 | 3)) (4 5), are contributions 0+1, 2 | 3, 4+5: inputs {2, 2}, merges {0, 0, 2, 1}.
+ *
+ *     for each contribution i, those of rank 0 first:
+ *         push(contribution[i]);
+ *         for (m = merges[i]; m > 0; m--) { right = pop(); left = pop(); push(left + right); }
+ *
+ * One value remains; at no time are there more than WH_COMM_STACK_MAX (the canonical tree over n leaves: 1 + log2 n).
+ * Everything in here is the same on all ranks. Read while a plan is made, which keeps a copy. */
+struct wh_comm_sum {
+    const uint8_t *inputs; /* [size] contributions of each rank, 1 .. WH_COMM_INPUTS_MAX */
+    const uint8_t *merges; /* [sum of inputs] */
+    size_t stride; /* elements: contribution k of a rank lies at in + k * stride; at least count unless all have one */
+};
 
 struct wh_comm_call {
     enum wh_comm_op op;
@@ -142,7 +186,14 @@ struct wh_comm_call {
     size_t count;
     enum wh_dtype dtype; /* reductions: F32, BF16, F64, I32, I64; what only moves: any */
     enum wh_redop redop;
-    uint32_t root;   /* rank within the group: root, or the other side of SEND and RECV */
+    uint32_t root;            /* rank within the group: root, or the other side of SEND and RECV */
+    enum wh_comm_order order; /* ANY: makes a difference only to plans of a group with links */
+    /* REDUCE_SCATTER, ALL_GATHER: [size + 1] elements at which the slices begin, 0 first, ascending, count last: rank r has
+     * [border[r], border[r + 1]), which may be empty. The same on all ranks. Work is shared out evenly whoever owns the
+     * slices. Read while a plan is made, which keeps a copy. NULL: wh_coll_cut. */
+    const size_t *border;
+    /* Sums; in place: `out` lies in contribution 0. NULL: one of each rank, joined as the canonical tree. */
+    const struct wh_comm_sum *sum;
     const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */
 };
 
@@ -151,9 +202,18 @@ struct wh_comm_call {
 enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out);
 void wh_comm_plan_free(struct wh_comm_plan *plan); /* not while it is started */
 
+/* Appends one line: how it is run, in which order of summation, and, in a group with links, what that and the next best are
+ * predicted to take: "all_reduce of 1.0 MiB: arena, contract order (predicted 22.0 us; ring 143 us, direct 143 us)". */
+void wh_comm_plan_describe(const struct wh_comm_plan *plan, struct wh_text *out);
+
 /* From start until it is finished, `in` may only be read and `out` not be touched. Start returns at once, with two
- * exceptions: more than 7 operations of the group are unfinished, or buffers outside the arena (or SEND, RECV) that don't
- * fit the staging space: then it works on until they do. */
+ * exceptions: more than 7 operations of the group are unfinished, or buffers outside the arena that don't fit the staging
+ * space, or a step list of the group is unfinished: then it works on until they do.
+ *
+ * SEND and RECV wait for no room. A SEND from the arena is finished when the receiver has copied it, straight to where
+ * it wants it (in any memory), in whatever call it waits, tests or makes progress. Up to 4 KiB, and from other memory, it is
+ * finished as soon as all of it is in a pipe of at most 128 KiB between the two; what doesn't fit moves while both are in
+ * calls. Of more than WH_COMM_MESSAGES that the receiver has not taken, the later ones go out in the sender's next calls. */
 enum wh_status wh_comm_start(struct wh_comm_plan *plan);
 enum wh_status wh_comm_test(struct wh_comm_plan *plan, bool *finished);
 enum wh_status wh_comm_wait(struct wh_comm_plan *plan);
@@ -163,6 +223,12 @@ enum wh_status wh_comm_run(struct wh_comm *comm, const struct wh_comm_call *call
 
 /* Moves whatever is started in this rank's groups a bit, without waiting; for calls between layers. */
 enum wh_status wh_comm_progress(struct wh_comm_job *job);
+
+/* Rank: `watch` is told of every call from now on that may have taken time, when it is over: plans that were started (unless
+ * that is a matter of a store or two), tested or waited for, and wh_comm_run. NULL: nobody is. It must not call comm/. */
+void wh_comm_watch(struct wh_comm_job *job,
+                   void (*watch)(void *context, const struct wh_comm_call *call, uint64_t begin_ns, uint64_t end_ns),
+                   void *context);
 
 /* ---- ledger ---- */
 
@@ -178,7 +244,8 @@ struct wh_comm_row {
 const struct wh_comm_row *wh_comm_rows(const struct wh_comm_job *job, uint32_t *count);
 
 /* Bytes that rank `rank` of `size` sends in this operation by the direct algorithm, the least that ranks with private
- * memory can do with: what a planner predicts. Shared memory moves them without a message. */
+ * memory can do with: what a planner predicts. A rank sends each of its contributions. Shared memory moves them without a
+ * message. */
 uint64_t wh_comm_call_bytes(const struct wh_comm_call *call, uint32_t rank, uint32_t size);
 
 #endif

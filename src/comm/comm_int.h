@@ -2,6 +2,7 @@
 #ifndef WH_COMM_COMM_INT_H
 #define WH_COMM_COMM_INT_H
 
+#include "coll/plan.h"
 #include "comm/control.h"
 #include "comm/reduce.h"
 #include "os/shm.h"
@@ -11,7 +12,8 @@ enum wh_path {
     WH_PATH_INLINE,  /* payload in the flag */
     WH_PATH_ARENA,   /* chunks, straight from and to the members' arenas */
     WH_PATH_STAGED,  /* through the staging space, piece by piece; each piece is an operation of the arena path */
-    WH_PATH_MESSAGE, /* SEND and RECV: through the ring between two ranks */
+    WH_PATH_MESSAGE, /* SEND and RECV: a post in the ring between two ranks */
+    WH_PATH_LIST,    /* a step list over messages, behind a meeting of the members */
 };
 
 /* An operation in flight: one sequence number of a group. */
@@ -22,17 +24,25 @@ struct wh_action {
     bool finished;
     uint64_t sequence, fingerprint;
     struct wh_log_entry *log;
-    uint32_t arrived; /* members whose publication has been seen, from the first on */
-    size_t count;     /* elements of the vector: of the call or of a piece */
-    void *in, *out;   /* of this rank */
-    /* ARENA: the vector or each slice is cut into chunks of `chunk_elems`. */
+    uint32_t arrived;     /* members whose publication has been seen, from the first on */
+    size_t count;         /* elements of the vector: of the call or of a piece */
+    const size_t *border; /* [size + 1], operations on slices: of the call or of a piece */
+    size_t stride;        /* elements between contributions of a rank */
+    void *in, *out;       /* of this rank */
+    /* ARENA: the vector or each slice is cut into chunks of `chunk_elems`, the last one of each may be shorter. */
     size_t chunk_elems;
-    uint64_t chunks, chunks_of_slice;
+    uint64_t chunks;
 };
+
+struct wh_list;
 
 struct wh_comm_plan {
     struct wh_comm *comm;
     struct wh_comm_call call;
+    struct wh_list *list; /* LIST */
+    char *choice;         /* what wh_comm_plan_describe adds; NULL: nothing was compared */
+    size_t *border;       /* room for size + 1, filled for operations on slices; then call.border is this */
+    struct wh_comm_sum sum;
     enum wh_path path;
     bool in_place, started, finished;
     uint64_t call_hash;
@@ -42,25 +52,11 @@ struct wh_comm_plan {
     struct wh_log_entry *log;
     uint64_t start_ns, exposed_ns;
     struct wh_action action[WH_PIECES];
-    size_t piece_elems; /* STAGED: elements of the vector (operations on slices: of each slice) in a piece */
-    uint64_t pieces, pieces_started, pieces_done;
-    struct wh_comm_plan *next; /* MESSAGE: queue of the ring */
+    uint64_t pieces, pieces_started, pieces_done; /* STAGED */
+    struct wh_comm_plan *next;                    /* MESSAGE: in a queue of the group */
+    bool posted;
+    uint64_t post; /* its number, once posted */
     size_t moved_bytes;
-    uint64_t cells;
-};
-
-/* Messages from one rank to another: cells in a ring in the sender's segment, in the order of sending. Aligned to 64 bytes
- * only, because the segments are skewed by that; the counters are two lines apart. */
-struct wh_cell {
-    _Alignas(64) uint64_t fingerprint; /* of the message, in its first cell */
-    uint64_t bytes, total_bytes;       /* in this cell; of the message */
-    unsigned char data[];
-};
-
-struct wh_ring {
-    _Alignas(64) _Atomic uint64_t sent; /* cells, by the sender */
-    char apart[WH_LINE_BYTES - sizeof(uint64_t)];
-    _Atomic uint64_t received; /* cells, by the receiver */
 };
 
 struct wh_queue {
@@ -78,10 +74,18 @@ struct wh_comm {
     bool dead;                   /* failed; nothing is in flight any more */
     uint64_t started, oldest;    /* sequence numbers: last started; first unfinished */
     struct wh_comm_plan *staged; /* the one with pieces to go; nothing of the group is started before it is finished */
+    struct wh_comm_plan *listed; /* the one with rounds to go; likewise */
+    struct wh_coll_links *links; /* NULL: nothing is compared */
     struct wh_action *in_flight[WH_WINDOW];
     uint64_t messages; /* started */
+    uint32_t queued;   /* of them, in the queues, which are by the other side's rank in the group: */
+    struct wh_queue send[WH_COMM_RANKS_MAX];   /* to be posted, or to be piped on */
+    struct wh_queue placed[WH_COMM_RANKS_MAX]; /* posted; the receiver reads them where they lie */
+    struct wh_queue recv[WH_COMM_RANKS_MAX];
     char *staging[WH_PIECES];
+    size_t piece_border[WH_PIECES][WH_COMM_RANKS_MAX + 1];
     struct wh_comm_plan once; /* of wh_comm_run */
+    size_t once_border[WH_COMM_RANKS_MAX + 1];
     struct wh_comm *next;
 };
 
@@ -96,16 +100,40 @@ struct wh_comm_job {
     struct wh_rank_lines *lines; /* [ranks] */
     struct wh_group_lines *groups;
     char *segment[WH_COMM_RANKS_MAX]; /* after the skew */
-    size_t ring_bytes, cell_bytes, arena_offset, arena_bytes, arena_used_bytes;
+    size_t ring_bytes, pipe_bytes, arena_offset, arena_bytes, arena_used_bytes;
     struct wh_comm *comms; /* open groups of this rank */
     uint32_t opened;       /* bit for each id */
-    struct wh_queue send[WH_COMM_RANKS_MAX], recv[WH_COMM_RANKS_MAX];
+    bool moved;            /* a message, at the last look at them: another look may be worth it */
     struct wh_comm_row row[WH_COMM_ROWS_MAX];
     uint32_t rows;
+    void (*watch)(void *context, const struct wh_comm_call *call, uint64_t begin_ns, uint64_t end_ns);
+    void *watch_context;
 };
 
 static inline bool wh_comm_op_reduces(enum wh_comm_op op) {
     return op == WH_ALL_REDUCE || op == WH_REDUCE_SCATTER || op == WH_REDUCE;
+}
+
+static inline bool wh_comm_op_slices(enum wh_comm_op op) {
+    return op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER || op == WH_ALL_TO_ALL;
+}
+
+/* Contributions of a member. */
+static inline uint32_t wh_comm_inputs(const struct wh_comm_call *c, uint32_t member) {
+    return c->sum ? c->sum->inputs[member] : 1;
+}
+
+static inline uint32_t wh_comm_inputs_all(const struct wh_comm_call *c, uint32_t size) {
+    uint32_t all = 0;
+    for (uint32_t m = 0; m < size; m++) all += wh_comm_inputs(c, m);
+    return all;
+}
+
+static inline uint32_t wh_comm_inputs_most(const struct wh_comm_call *c, uint32_t size) {
+    uint32_t most = 1;
+    for (uint32_t m = 0; m < size && c->sum; m++)
+        if (c->sum->inputs[m] > most) most = c->sum->inputs[m];
+    return most;
 }
 
 /* ---- cause.c: failures ---- */
@@ -163,13 +191,35 @@ void wh_staged_start(struct wh_comm_plan *plan);
 /* Takes finished pieces out and starts the next; forgets the plan when all are done. */
 void wh_staged_move(struct wh_comm *comm);
 void wh_message_start(struct wh_comm_plan *plan);
+/* What one side puts into a pipe before the other may begin. */
+static inline size_t wh_message_piece_bytes(const struct wh_comm_job *job) { return job->pipe_bytes / 4; }
+/* Moves the messages of all groups by at most so much as doesn't keep the caller for long; sets job->moved. */
 void wh_messages_move(struct wh_comm_job *job);
 /* Drops what a dead group had queued. */
 void wh_messages_drop(struct wh_comm *comm);
 
 /* ---- plan.c ---- */
 
-/* Checks the call and fills a plan (zeroed, or of a finished call). */
+/* wh_comm_plan_make without a choice. */
+enum wh_status wh_plan_new(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out);
+/* Checks the call and fills a plan (of a finished call, or zeroed but for `border`, which SEND and RECV don't need). What
+ * the call points to must live as long as the plan. */
 enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan *p);
+
+/* ---- exec.c: step lists ---- */
+
+/* Makes a plan (ready, not started) one that runs this algorithm's list. Errors: UNSUPPORTED, NOMEM. */
+enum wh_status wh_list_make(struct wh_comm_plan *plan, const struct wh_coll_algorithm *algorithm, uint32_t chunks);
+void wh_list_free(struct wh_list *list); /* takes NULL */
+void wh_list_start(struct wh_comm_plan *plan);
+/* Goes on to the next round if this one's messages are through; forgets the plan when all are. True: it has begun one. */
+bool wh_list_move(struct wh_comm *comm);
+/* A message that the list waits for; NULL: none. */
+struct wh_comm_plan *wh_list_awaits(const struct wh_comm_plan *plan);
+
+/* ---- order.c ---- */
+
+/* Chooses how to run a plan that was made for `call`. Errors: NOMEM. */
+enum wh_status wh_order_choose(struct wh_comm_plan *plan, const struct wh_comm_call *call);
 
 #endif

@@ -5,38 +5,40 @@
 
 #include "coll/plan.h"
 #include "comm/comm_int.h"
-#include "os/clock.h"
 #include "tensor/vec.h"
 
 enum { TILE_ELEMS = 1024 };
 
-struct wh_comm_exec {
+struct wh_list {
     struct wh_comm *comm;
     struct wh_comm_call call;
     struct wh_coll_request request;
     struct wh_coll_list list;
     char *base[WH_COLL_BUFFER_COUNT];
     struct wh_comm_plan *message; /* one for each step; those of COPY and ADD are unused */
-    struct wh_comm_row *row, messages_row;
-    uint64_t sent_bytes;
+    size_t first, end;            /* steps of this round */
 };
 
-static enum wh_dtype format_of(const struct wh_comm_exec *e, enum wh_coll_buffer b) {
+struct wh_comm_exec {
+    struct wh_comm_plan *plan;
+};
+
+static enum wh_dtype format_of(const struct wh_list *e, enum wh_coll_buffer b) {
     return b == WH_COLL_PARTIAL ? wh_coll_sum_dtype(e->request.dtype) : e->request.dtype;
 }
 
-static char *at(const struct wh_comm_exec *e, struct wh_coll_place p) {
+static char *at(const struct wh_list *e, struct wh_coll_place p) {
     p = wh_coll_resolve(&e->request, e->comm->rank, p);
     char *base = e->base[p.buffer];
     return base ? base + p.first * wh_dtype_bytes(format_of(e, p.buffer)) : NULL;
 }
 
-static void copy(const struct wh_comm_exec *e, const struct wh_coll_step *s) {
+static void copy(const struct wh_list *e, const struct wh_coll_step *s) {
     if (s->count) memmove(at(e, s->out), at(e, s->left), s->count * wh_dtype_bytes(format_of(e, s->out.buffer)));
 }
 
 /* bf16 and fp32 partial sums mixed: through tiles of fp32. */
-static void add_mixed(const struct wh_comm_exec *e, const struct wh_coll_step *s) {
+static void add_mixed(const struct wh_list *e, const struct wh_coll_step *s) {
     const struct wh_vec *v = wh_vec_select(wh_reduce_name(e->comm->job->reduce));
     float left[TILE_ELEMS], right[TILE_ELEMS];
     bool wide_left = s->left.buffer == WH_COLL_PARTIAL, wide_right = s->right.buffer == WH_COLL_PARTIAL;
@@ -56,7 +58,7 @@ static void add_mixed(const struct wh_comm_exec *e, const struct wh_coll_step *s
     }
 }
 
-static void add(const struct wh_comm_exec *e, const struct wh_coll_step *s) {
+static void add(const struct wh_list *e, const struct wh_coll_step *s) {
     if (e->request.dtype == WH_BF16) {
         add_mixed(e, s);
         return;
@@ -68,35 +70,58 @@ static void add(const struct wh_comm_exec *e, const struct wh_coll_step *s) {
 
 static bool is_message(const struct wh_coll_step *s) { return s->kind == WH_COLL_SEND || s->kind == WH_COLL_RECV; }
 
-/* The steps of one round, from `first` to before the returned one: all messages at once, then the rest in order. */
-static enum wh_status run_round(struct wh_comm_exec *e, size_t first, size_t *end) {
+/* Starts the messages of the round that begins with step `first`; all are concurrent. */
+static void begin_round(struct wh_list *e, size_t first, uint64_t start_ns) {
     const struct wh_coll_step *s = e->list.steps;
-    size_t stop = first;
-    while (stop < e->list.step_count && s[stop].round == s[first].round) stop++;
-    for (size_t i = first; i < stop; i++)
-        if (is_message(&s[i])) WH_TRY(wh_comm_start(&e->message[i]));
-    for (size_t i = first; i < stop; i++)
-        if (is_message(&s[i])) WH_TRY(wh_comm_wait(&e->message[i]));
-    for (size_t i = first; i < stop; i++) {
-        if (s[i].kind == WH_COLL_COPY) copy(e, &s[i]);
-        if (s[i].kind == WH_COLL_ADD) add(e, &s[i]);
+    e->first = e->end = first;
+    while (e->end < e->list.step_count && s[e->end].round == s[first].round) e->end++;
+    for (size_t i = first; i < e->end; i++) {
+        if (!is_message(&s[i])) continue;
+        e->message[i].finished = false;
+        e->message[i].entry.start_ns = start_ns;
+        wh_message_start(&e->message[i]);
     }
-    *end = stop;
-    return WH_OK;
 }
 
-enum wh_status wh_comm_exec_run(struct wh_comm_exec *e) {
-    uint64_t begin = wh_clock_ns();
-    for (size_t i = 0; i < e->list.step_count;) WH_TRY(run_round(e, i, &i));
-    uint64_t ns = wh_clock_ns() - begin;
-    e->row->calls++;
-    e->row->sent_bytes += e->sent_bytes;
-    e->row->ns += ns;
-    e->row->exposed_ns += ns;
-    return WH_OK;
+static const struct wh_comm_call meeting = {.op = WH_BARRIER, .dtype = WH_U8};
+
+/* The members meet in the flags as all operations do, so that one that calls something else is found out; it costs no time
+ * of its own, since the messages don't wait for it. */
+void wh_list_start(struct wh_comm_plan *p) {
+    p->action[0] = (struct wh_action){
+        .comm = p->comm, .call = &meeting, .path = WH_PATH_INLINE, .fingerprint = p->call_hash, .in = NULL};
+    wh_action_start(&p->action[0], &p->entry);
+    p->comm->listed = p;
+    begin_round(p->list, 0, p->start_ns);
 }
 
-static enum wh_status make_messages(struct wh_comm_exec *e) {
+struct wh_comm_plan *wh_list_awaits(const struct wh_comm_plan *p) {
+    const struct wh_list *e = p->list;
+    for (size_t i = e->first; i < e->end; i++)
+        if (is_message(&e->list.steps[i]) && !e->message[i].finished) return &e->message[i];
+    return NULL;
+}
+
+bool wh_list_move(struct wh_comm *comm) {
+    struct wh_comm_plan *p = comm->listed;
+    struct wh_list *e = p->list;
+    if (wh_list_awaits(p)) return false;
+    for (size_t i = e->first; i < e->end; i++) {
+        if (e->list.steps[i].kind == WH_COLL_COPY) copy(e, &e->list.steps[i]);
+        if (e->list.steps[i].kind == WH_COLL_ADD) add(e, &e->list.steps[i]);
+    }
+    e->first = e->end;
+    if (e->end < e->list.step_count) {
+        begin_round(e, e->end, p->start_ns);
+        return true;
+    }
+    p->finished = p->action[0].finished;
+    if (p->finished) comm->listed = NULL;
+    return false;
+}
+
+static enum wh_status make_messages(struct wh_list *e, uint64_t *sent_bytes) {
+    *sent_bytes = 0;
     e->message = calloc(e->list.step_count + 1, sizeof *e->message);
     if (!e->message) return WH_FAIL(WH_NOMEM, "no memory for %zu messages", e->list.step_count);
     for (size_t i = 0; i < e->list.step_count; i++) {
@@ -109,27 +134,24 @@ static enum wh_status make_messages(struct wh_comm_exec *e) {
         if (send) c.in = at(e, s->left);
         if (!send) c.out = at(e, s->out);
         WH_TRY(wh_plan_prepare(e->comm, &c, &e->message[i]));
-        e->message[i].row = &e->messages_row;
-        if (send) e->sent_bytes += s->count * wh_dtype_bytes(c.dtype);
+        if (send) *sent_bytes += s->count * wh_dtype_bytes(c.dtype);
     }
     return WH_OK;
 }
 
-static enum wh_status fill(struct wh_comm_exec *e, const char *name, uint32_t chunks) {
-    struct wh_comm_plan *checked = &e->comm->once; /* the same checks and the same row as for comm.h */
-    WH_TRY(wh_plan_prepare(e->comm, &e->call, checked));
-    if (e->call.op >= WH_SEND) return WH_FAIL(WH_UNSUPPORTED, "%s has no algorithms", wh_comm_op_name(e->call.op));
-    const struct wh_coll_algorithm *a = wh_coll_algorithm(name);
-    if (!a) return WH_FAIL(WH_CONFIG, "there is no algorithm '%s'", name);
-    e->call = checked->call;
-    e->row = checked->row;
-    e->request =
-        (struct wh_coll_request){.op = (enum wh_coll_op)e->call.op, .ranks = e->comm->size, .root = e->call.root};
-    e->request.count = e->call.count;
-    e->request.dtype = e->call.dtype;
-    e->request.chunks = chunks;
-    e->request.in_place = checked->in_place && e->call.op != WH_BARRIER;
-    if (e->call.op == WH_REDUCE) e->request.in_place = e->call.in == e->call.out;
+static struct wh_coll_request request_of(const struct wh_comm_plan *p, uint32_t chunks) {
+    const struct wh_comm_call *c = &p->call;
+    return (struct wh_coll_request){
+        .op = (enum wh_coll_op)c->op,
+        .ranks = p->comm->size,
+        .root = c->root,
+        .count = c->count,
+        .dtype = c->dtype,
+        .in_place = c->op == WH_REDUCE ? c->in == c->out : p->in_place && c->op != WH_BARRIER,
+        .chunks = chunks};
+}
+
+static enum wh_status fill(struct wh_list *e, const struct wh_coll_algorithm *a, uint64_t *sent_bytes) {
     WH_TRY(wh_coll_list_new(&e->request, a, e->comm->rank, &e->list));
     bool in_is_larger = e->call.op == WH_REDUCE_SCATTER || e->call.op == WH_REDUCE;
     e->base[WH_COLL_IN] = (char *)(uintptr_t)e->call.in; /* never written */
@@ -137,17 +159,64 @@ static enum wh_status fill(struct wh_comm_exec *e, const char *name, uint32_t ch
     e->base[WH_COLL_LANDING] = malloc(e->list.landing_elems * wh_dtype_bytes(e->call.dtype) + 64);
     e->base[WH_COLL_PARTIAL] = malloc(e->list.partial_elems * wh_dtype_bytes(wh_coll_sum_dtype(e->call.dtype)) + 64);
     if (!e->base[WH_COLL_LANDING] || !e->base[WH_COLL_PARTIAL])
-        return WH_FAIL(WH_NOMEM, "no memory for the work space of %s", name);
-    return make_messages(e);
+        return WH_FAIL(WH_NOMEM, "no memory for the work space of %s", a->name);
+    return make_messages(e, sent_bytes);
+}
+
+void wh_list_free(struct wh_list *e) {
+    if (!e) return;
+    free(e->base[WH_COLL_LANDING]);
+    free(e->base[WH_COLL_PARTIAL]);
+    free(e->message);
+    wh_coll_list_free(&e->list);
+    free(e);
+}
+
+/* Part of the fingerprint: all members must run the same list. */
+static uint64_t list_number(const struct wh_coll_algorithm *a, uint32_t chunks) {
+    uint64_t number = 1;
+    while (wh_coll_algorithms[number - 1] != a) number++;
+    return number + 64 * (uint64_t)chunks;
+}
+
+enum wh_status wh_list_make(struct wh_comm_plan *p, const struct wh_coll_algorithm *a, uint32_t chunks) {
+    struct wh_list *e = calloc(1, sizeof *e);
+    uint64_t sent_bytes;
+    if (!e) return WH_FAIL(WH_NOMEM, "no memory for a step list");
+    e->comm = p->comm, e->call = p->call, e->request = request_of(p, chunks);
+    enum wh_status status = fill(e, a, &sent_bytes);
+    if (status != WH_OK) {
+        wh_list_free(e);
+        return status;
+    }
+    p->list = e, p->path = WH_PATH_LIST, p->sent_bytes = sent_bytes;
+    p->call_hash += list_number(a, chunks) * 0x9E3779B97F4A7C15u;
+    return WH_OK;
+}
+
+/* ---- exec.h ---- */
+
+size_t wh_comm_piece_bytes(const struct wh_comm *comm) { return wh_message_piece_bytes(comm->job); }
+
+static enum wh_status make_list(struct wh_comm_plan *p, const struct wh_comm_call *call, const char *name,
+                                uint32_t chunks) {
+    const struct wh_coll_algorithm *a = wh_coll_algorithm(name);
+    if (p->call.op >= WH_SEND) return WH_FAIL(WH_UNSUPPORTED, "%s has no algorithms", wh_comm_op_name(p->call.op));
+    if (call->border || call->sum)
+        return WH_FAIL(WH_UNSUPPORTED, "%s: step lists know no borders and one contribution a rank",
+                       wh_comm_op_name(p->call.op));
+    if (call->dtype == WH_BF16 && call->redop == WH_SUM_ROUNDED)
+        return WH_FAIL(WH_UNSUPPORTED, "%s: step lists round a sum once", wh_comm_op_name(p->call.op));
+    if (!a) return WH_FAIL(WH_CONFIG, "there is no algorithm '%s'", name);
+    return wh_list_make(p, a, chunks);
 }
 
 enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call *call, const char *algorithm,
                                  uint32_t chunks, struct wh_comm_exec **out) {
     struct wh_comm_exec *e = calloc(1, sizeof *e);
     if (!e) return WH_FAIL(WH_NOMEM, "no memory for a step list");
-    e->comm = comm;
-    e->call = *call;
-    enum wh_status status = fill(e, algorithm, chunks);
+    enum wh_status status = wh_plan_new(comm, call, &e->plan);
+    if (status == WH_OK) status = make_list(e->plan, call, algorithm, chunks);
     if (status != WH_OK) {
         wh_comm_exec_free(e);
         return status;
@@ -156,11 +225,13 @@ enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call
     return WH_OK;
 }
 
+enum wh_status wh_comm_exec_run(struct wh_comm_exec *e) {
+    WH_TRY(wh_comm_start(e->plan));
+    return wh_comm_wait(e->plan);
+}
+
 void wh_comm_exec_free(struct wh_comm_exec *e) {
     if (!e) return;
-    free(e->base[WH_COLL_LANDING]);
-    free(e->base[WH_COLL_PARTIAL]);
-    free(e->message);
-    wh_coll_list_free(&e->list);
+    wh_comm_plan_free(e->plan);
     free(e);
 }

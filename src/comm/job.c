@@ -11,8 +11,8 @@
 
 enum { SKEW_LINES = 9, LINE = 64, PAGE = 4096 };
 static const uint64_t default_deadline_ns = 600000000000u;
-_Static_assert(sizeof(struct wh_ring) % LINE == 0 && sizeof(struct wh_cell) % LINE == 0, "cells keep the alignment");
-static const size_t rings_bytes = (size_t)2 << 20, cell_bytes_least = 4096, cell_bytes_most = 65536;
+_Static_assert(sizeof(struct wh_ring) % LINE == 0 && PAGE % LINE == 0, "rings keep the alignment");
+static const size_t pipes_bytes = (size_t)4 << 20, pipe_bytes_least = 4096, pipe_bytes_most = 131072;
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -28,20 +28,29 @@ static enum wh_status check_config(const struct wh_comm_job_config *c) {
 
 /* Sizes of what lies in a rank's segment; the same for all. */
 static size_t lay_out(struct wh_comm_job *job, size_t arena_bytes) {
-    size_t cell = rings_bytes / job->ranks / WH_CELLS / PAGE * PAGE;
-    if (cell < cell_bytes_least) cell = cell_bytes_least;
-    if (cell > cell_bytes_most) cell = cell_bytes_most;
-    job->cell_bytes = sizeof(struct wh_cell) + cell;
-    job->ring_bytes = sizeof(struct wh_ring) + WH_CELLS * job->cell_bytes;
-    job->arena_offset = (size_t)WH_COMM_GROUPS_MAX * WH_PIECES * WH_PIECE_BYTES + job->ranks * job->ring_bytes;
+    size_t rings = (size_t)WH_COMM_GROUPS_MAX * job->ranks, pipe = pipes_bytes / rings / PAGE * PAGE;
+    if (pipe < pipe_bytes_least) pipe = pipe_bytes_least;
+    if (pipe > pipe_bytes_most) pipe = pipe_bytes_most;
+    job->pipe_bytes = pipe;
+    job->ring_bytes = sizeof(struct wh_ring) + pipe;
+    job->arena_offset = (size_t)WH_COMM_GROUPS_MAX * WH_PIECES * WH_PIECE_BYTES + rings * job->ring_bytes;
     job->arena_bytes = round_up(arena_bytes, LINE);
     return round_up(job->arena_offset + job->arena_bytes, PAGE) + PAGE; /* the last page: room for the skew */
 }
 
+static size_t control_bytes_of(uint32_t ranks) {
+    return sizeof(struct wh_control) + ranks * sizeof(struct wh_rank_lines) +
+           WH_COMM_GROUPS_MAX * ranks * sizeof(struct wh_group_lines);
+}
+
+size_t wh_comm_job_own_bytes(uint32_t ranks) {
+    struct wh_comm_job job = {.ranks = ranks};
+    return lay_out(&job, 0) + control_bytes_of(ranks) / ranks;
+}
+
 static enum wh_status create_memory(struct wh_comm_job *job, size_t arena_bytes) {
     size_t segment_bytes = lay_out(job, arena_bytes), available = wh_shm_free_bytes();
-    size_t control_bytes = sizeof(struct wh_control) + job->ranks * sizeof(struct wh_rank_lines) +
-                           WH_COMM_GROUPS_MAX * job->ranks * sizeof(struct wh_group_lines);
+    size_t control_bytes = control_bytes_of(job->ranks);
     size_t needed = control_bytes + job->ranks * segment_bytes;
     if (available && needed > available)
         return WH_FAIL(WH_NOMEM, "%u ranks need %zu bytes of shared memory (%zu each), %zu are free", job->ranks,
@@ -203,6 +212,10 @@ void wh_comm_job_describe(struct wh_comm_job *job, struct wh_text *out) {
     }
 }
 
+uint64_t wh_comm_job_seen_ns(const struct wh_comm_job *job, uint32_t rank) {
+    return atomic_load_explicit(&job->lines[rank].heartbeat_ns, memory_order_relaxed);
+}
+
 /* ---- buffers and groups ---- */
 
 enum wh_status wh_comm_buffer(struct wh_comm_job *job, size_t bytes, void **out) {
@@ -252,6 +265,7 @@ enum wh_status wh_comm_open(struct wh_comm_job *job, uint32_t id, const char *na
     }
     for (uint32_t i = 0; i < WH_PIECES; i++)
         c->staging[i] = job->segment[job->rank] + ((size_t)id * WH_PIECES + i) * WH_PIECE_BYTES;
+    c->once.border = c->once_border;
     job->opened |= 1u << id;
     job->comms = c;
     *out = c;
@@ -264,6 +278,7 @@ void wh_comm_close(struct wh_comm *comm) {
     while (*p != comm) p = &(*p)->next;
     *p = comm->next;
     wh_messages_drop(comm);
+    free(comm->links);
     free(comm);
 }
 

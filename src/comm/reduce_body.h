@@ -90,29 +90,45 @@ static inline __attribute__((always_inline)) struct pair load(const void *in, si
     return widen(w);
 }
 
+/* The canonical tree over n = 1 .. 4, then over n = 1 .. 8, with every join rounded to bf16. */
+static inline floats join_rounded(floats a, floats b) { return (floats)round_high(a + b); }
+
+static inline __attribute__((always_inline)) floats tree_rounded_few(const floats *x, uint32_t n) {
+    if (n == 1) return x[0];
+    floats two = join_rounded(x[0], x[1]);
+    if (n == 2) return two;
+    return join_rounded(two, n == 3 ? x[2] : join_rounded(x[2], x[3]));
+}
+
+static inline __attribute__((always_inline)) floats tree_rounded(const floats *x, uint32_t n) {
+    if (n <= 4) return tree_rounded_few(x, n);
+    return join_rounded(tree_rounded_few(x, 4), tree_rounded_few(x + 4, n - 4));
+}
+
 static inline __attribute__((always_inline)) struct pair tree_pair(const void *const *in, uint32_t n, size_t at,
-                                                                   size_t bytes) {
+                                                                   size_t bytes, bool rounded) {
     floats even[WH_REDUCE_STREAMS], odd[WH_REDUCE_STREAMS];
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < n; i++) {
         struct pair p = load(in[i], at, bytes);
         even[i] = p.even, odd[i] = p.odd;
     }
+    if (rounded) return (struct pair){tree_rounded(even, n), tree_rounded(odd, n)};
     return (struct pair){tree_f32(even, n), tree_f32(odd, n)};
 }
 
 static inline __attribute__((always_inline)) void pass_bf16(const void *const *in, uint32_t n, void *const *out,
-                                                            uint32_t outs, size_t bytes) {
+                                                            uint32_t outs, size_t bytes, bool rounded) {
     size_t at = 0;
     words sum[STEP];
     for (; at + sizeof sum <= bytes; at += sizeof sum) {
 #pragma GCC unroll 8
-        for (size_t u = 0; u < STEP; u++) sum[u] = narrow(tree_pair(in, n, at + u * sizeof *sum, sizeof *sum));
+        for (size_t u = 0; u < STEP; u++) sum[u] = narrow(tree_pair(in, n, at + u * sizeof *sum, sizeof *sum, rounded));
         for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + at, sum, sizeof sum);
     }
     for (; at < bytes; at += sizeof *sum) {
         size_t part = bytes - at < sizeof *sum ? bytes - at : sizeof *sum;
-        sum[0] = narrow(tree_pair(in, n, at, part));
+        sum[0] = narrow(tree_pair(in, n, at, part, rounded));
         for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + at, sum, part);
     }
 }
@@ -136,9 +152,9 @@ static void extremes_bf16(enum wh_redop op, const void *const *in, uint32_t n, v
     }
 }
 
-#define FOR_N(N)                                \
-    case N:                                     \
-        pass_bf16(in, N, out, outs, 2 * elems); \
+#define FOR_N(N)                                       \
+    case N:                                            \
+        pass_bf16(in, N, out, outs, 2 * elems, false); \
         break;
 static void loop_bf16(enum wh_redop op, const void *const *in, uint32_t n, void *const *out, uint32_t outs,
                       size_t elems) {
@@ -150,12 +166,27 @@ static void loop_bf16(enum wh_redop op, const void *const *in, uint32_t n, void 
 }
 #undef FOR_N
 
+#define FOR_N(N)                                      \
+    case N:                                           \
+        pass_bf16(in, N, out, outs, 2 * elems, true); \
+        break;
+static void loop_rounded(enum wh_redop op, const void *const *in, uint32_t n, void *const *out, uint32_t outs,
+                         size_t elems) {
+    (void)op;
+    switch (n) { FOR_N(1) FOR_N(2) FOR_N(3) FOR_N(4) FOR_N(5) FOR_N(6) FOR_N(7) FOR_N(8) }
+}
+#undef FOR_N
+
 static inline __attribute__((always_inline)) void pass_widen(const void *const *in, uint32_t n, void *const *out,
                                                              uint32_t outs, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += sizeof(words)) {
-        struct pair sum = tree_pair(in, n, at, bytes - at < sizeof(words) ? bytes - at : sizeof(words));
+    size_t at = 0; /* a length that is known makes each memcpy one move */
+    for (; at + sizeof(words) <= bytes; at += sizeof(words)) {
+        struct pair sum = tree_pair(in, n, at, sizeof(words), false);
         for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + 2 * at, &sum, sizeof sum);
     }
+    if (at == bytes) return;
+    struct pair sum = tree_pair(in, n, at, bytes - at, false);
+    for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + 2 * at, &sum, sizeof sum);
 }
 
 #define FOR_N(N)                                 \
@@ -173,13 +204,18 @@ static void loop_widen(enum wh_redop op, const void *const *in, uint32_t n, void
 #undef FOR_N
 
 static void loop_narrow(const void *pairs, void *const *out, uint32_t outs, size_t elems) {
-    for (size_t at = 0; at < 2 * elems; at += sizeof(words)) {
-        struct pair x;
+    size_t at = 0, bytes = 2 * elems;
+    struct pair x;
+    words half;
+    for (; at + sizeof half <= bytes; at += sizeof half) {
         memcpy(&x, (const char *)pairs + 2 * at, sizeof x);
-        words half = narrow(x);
-        for (uint32_t o = 0; o < outs; o++)
-            memcpy((char *)out[o] + at, &half, 2 * elems - at < sizeof half ? 2 * elems - at : sizeof half);
+        half = narrow(x);
+        for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + at, &half, sizeof half);
     }
+    if (at == bytes) return;
+    memcpy(&x, (const char *)pairs + 2 * at, sizeof x);
+    half = narrow(x);
+    for (uint32_t o = 0; o < outs; o++) memcpy((char *)out[o] + at, &half, bytes - at);
 }
 
 const struct wh_reduce TABLE = {
@@ -189,6 +225,7 @@ const struct wh_reduce TABLE = {
     .i32 = loop_i32,
     .i64 = loop_i64,
     .bf16 = loop_bf16,
+    .bf16_rounded = loop_rounded,
     .bf16_widen = loop_widen,
     .bf16_narrow = loop_narrow,
 };

@@ -1,108 +1,87 @@
 /* Operations on memory outside the arena: piece by piece through staging space that stays in the cache.
  *
- *     piece     what lies in it, in elements (e = elements of a piece, n ranks)
- *     vector    ALL_REDUCE, REDUCE, BROADCAST: e, in place
- *     slices    REDUCE_SCATTER: n slices of e, then the result e
- *               ALL_GATHER: n slices of e, in place
- *               ALL_TO_ALL: n slices of e, then n slices of e
+ *     piece     what lies in it, one after the other: a part of each slice; operations on the vector have one slice
+ *     in place  ALL_REDUCE, REDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER
+ *     twice     ALL_TO_ALL: what is sent, then what is received
+ *     again     several contributions: the same of each, a->stride apart; the sum takes the place of the first
  *
  * Each piece is an operation of its own with its own sequence number, WH_PIECES of them in flight: while one is worked on
- * the next is copied in. Slices that are shorter than the longest are padded: what the padding becomes is never read. */
+ * the next is copied in. Every slice is cut into as many parts as there are pieces, however long it is, so that each piece
+ * is copying for all ranks if the slices are equal, and full if one of them is the whole. */
 #include <string.h>
 
 #include "coll/plan.h"
 #include "comm/comm_int.h"
 
-static bool by_slices(enum wh_comm_op op) {
-    return op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER || op == WH_ALL_TO_ALL;
-}
+enum { ALIGN_BYTES = 64 };
+
+static uint32_t slices(const struct wh_comm_plan *p) { return wh_comm_op_slices(p->call.op) ? p->comm->size : 1; }
 
 static struct wh_coll_range slice(const struct wh_comm_plan *p, uint32_t i) {
-    return wh_coll_cut((struct wh_coll_range){0, p->call.count}, p->call.dtype, p->comm->size, i);
+    if (!wh_comm_op_slices(p->call.op)) return (struct wh_coll_range){0, p->call.count};
+    return (struct wh_coll_range){p->border[i], p->border[i + 1] - p->border[i]};
 }
 
-/* Elements of slice `i` (vector: of all) in piece `piece`. */
+/* What piece `piece` holds of slice `i`. All parts of a slice are equally long, whole lines, except the last ones. */
 static struct wh_coll_range part(const struct wh_comm_plan *p, uint64_t piece, uint32_t i) {
-    struct wh_coll_range r = by_slices(p->call.op) ? slice(p, i) : (struct wh_coll_range){0, p->call.count};
-    uint64_t first = piece * p->piece_elems;
-    if (first >= r.count) return (struct wh_coll_range){r.first + r.count, 0};
-    return (struct wh_coll_range){r.first + first, r.count - first < p->piece_elems ? r.count - first : p->piece_elems};
+    struct wh_coll_range r = slice(p, i);
+    uint64_t line = ALIGN_BYTES / wh_dtype_bytes(p->call.dtype);
+    uint64_t elems = (r.count / p->pieces + line) / line * line; /* at least count / pieces, rounded up */
+    uint64_t first = piece * elems < r.count ? piece * elems : r.count;
+    return (struct wh_coll_range){r.first + first, r.count - first < elems ? r.count - first : elems};
 }
 
 void wh_staged_prepare(struct wh_comm_plan *p) {
-    enum wh_comm_op op = p->call.op;
-    size_t elem = wh_dtype_bytes(p->call.dtype), n = p->comm->size;
-    size_t shares = op == WH_REDUCE_SCATTER ? n + 1 : op == WH_ALL_GATHER ? n : op == WH_ALL_TO_ALL ? 2 * n : 1;
-    uint64_t longest = by_slices(op) ? slice(p, 0).count : p->call.count;
-    p->piece_elems = WH_PIECE_BYTES / shares / 64 * 64 / elem;
-    p->pieces = (longest + p->piece_elems - 1) / p->piece_elems;
+    uint64_t elem = wh_dtype_bytes(p->call.dtype), shares = wh_comm_inputs_most(&p->call, p->comm->size);
+    if (p->call.op == WH_ALL_TO_ALL) shares = 2;
+    uint64_t room = WH_PIECE_BYTES / elem / shares - slices(p) * ALIGN_BYTES / elem; /* less what rounding up may add */
+    p->pieces = (p->call.count + room - 1) / room;
 }
 
-/* Where the parts of the slices lie in the staging space: as far apart as the longest part of this piece. */
-static size_t pitch_bytes(const struct wh_comm_plan *p, uint64_t piece) {
-    return part(p, piece, 0).count * wh_dtype_bytes(p->call.dtype);
-}
-
-static void copy_in(const struct wh_comm_plan *p, uint64_t piece, char *stage) {
-    size_t elem = wh_dtype_bytes(p->call.dtype), pitch = pitch_bytes(p, piece);
-    const char *in = p->call.op == WH_BROADCAST ? p->call.out : p->call.in;
+/* One contribution. */
+static void copy_in(const struct wh_comm_plan *p, uint64_t piece, const size_t *border, const char *in, char *stage) {
+    size_t elem = wh_dtype_bytes(p->call.dtype);
     uint32_t me = p->comm->rank;
-    struct wh_coll_range r = part(p, piece, me);
-    switch (p->call.op) {
-    case WH_BROADCAST:
-        if (me != p->call.root) break; /* else: the same as */
-        __attribute__((fallthrough));
-    case WH_ALL_REDUCE:
-    case WH_REDUCE:
-        memcpy(stage, in + r.first * elem, r.count * elem);
-        break;
-    case WH_ALL_GATHER:
-        if (r.count) memcpy(stage + me * pitch, in + (r.first - slice(p, me).first) * elem, r.count * elem);
-        break;
-    default:
-        for (uint32_t i = 0; i < p->comm->size; i++) {
-            r = part(p, piece, i);
-            if (r.count) memcpy(stage + i * pitch, in + r.first * elem, r.count * elem);
-        }
+    if (p->call.op == WH_BROADCAST && me != p->call.root) return;
+    for (uint32_t i = 0; i < slices(p); i++) {
+        struct wh_coll_range r = part(p, piece, i);
+        if (p->call.op == WH_ALL_GATHER) r.first -= slice(p, me).first;
+        if (r.count && (p->call.op != WH_ALL_GATHER || i == me))
+            memcpy(stage + border[i] * elem, in + r.first * elem, r.count * elem);
     }
 }
 
-static void copy_out(const struct wh_comm_plan *p, uint64_t piece, const char *stage) {
-    size_t elem = wh_dtype_bytes(p->call.dtype), pitch = pitch_bytes(p, piece), n = p->comm->size;
-    char *out = p->call.out;
+static void copy_out(const struct wh_comm_plan *p, uint64_t piece, const size_t *border, const char *stage) {
+    size_t elem = wh_dtype_bytes(p->call.dtype);
     uint32_t me = p->comm->rank;
-    struct wh_coll_range r = part(p, piece, me);
-    switch (p->call.op) {
-    case WH_REDUCE:
-        if (me == p->call.root) memcpy(out + r.first * elem, stage, r.count * elem);
-        break;
-    case WH_BROADCAST:
-        if (me == p->call.root) break;
-        __attribute__((fallthrough));
-    case WH_ALL_REDUCE:
-        memcpy(out + r.first * elem, stage, r.count * elem);
-        break;
-    case WH_REDUCE_SCATTER:
-        if (r.count) memcpy(out + (r.first - slice(p, me).first) * elem, stage + n * pitch, r.count * elem);
-        break;
-    default:
-        for (uint32_t i = 0; i < n; i++) {
-            r = part(p, piece, i);
-            if (r.count && !(p->in_place && i == me))
-                memcpy(out + r.first * elem, stage + (p->call.op == WH_ALL_TO_ALL ? n + i : i) * pitch, r.count * elem);
-        }
+    char *out = p->call.out;
+    bool root = me == p->call.root;
+    if ((p->call.op == WH_REDUCE && !root) || (p->call.op == WH_BROADCAST && root)) return;
+    if (p->call.op == WH_ALL_TO_ALL) stage += border[slices(p)] * elem;
+    for (uint32_t i = 0; i < slices(p); i++) {
+        struct wh_coll_range r = part(p, piece, i);
+        if (r.count == 0 || (p->call.op == WH_REDUCE_SCATTER && i != me)) continue;
+        if (p->call.op == WH_ALL_GATHER && p->in_place && i == me) continue;
+        if (p->call.op == WH_REDUCE_SCATTER) r.first -= slice(p, me).first;
+        memcpy(out + r.first * elem, stage + border[i] * elem, r.count * elem);
     }
 }
 
 static void start_piece(struct wh_comm_plan *p, uint64_t piece) {
     struct wh_action *a = &p->action[piece % WH_PIECES];
+    size_t *border = p->comm->piece_border[piece % WH_PIECES], elem = wh_dtype_bytes(p->call.dtype);
     char *stage = p->comm->staging[piece % WH_PIECES];
-    size_t pitch = pitch_bytes(p, piece), n = p->comm->size;
-    copy_in(p, piece, stage);
+    const char *in = p->call.op == WH_BROADCAST ? p->call.out : p->call.in;
+    for (uint32_t i = 0; i < slices(p); i++) border[i + 1] = border[i] + part(p, piece, i).count;
+    a->count = border[slices(p)];
+    a->stride = (a->count * elem + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES / elem;
+    for (uint32_t k = 0; k < wh_comm_inputs(&p->call, p->comm->rank); k++)
+        copy_in(p, piece, border, in + (k ? k * p->call.sum->stride * elem : 0), stage + k * a->stride * elem);
+    a->border = border;
     a->in = a->out = stage;
-    if (p->call.op == WH_REDUCE_SCATTER || p->call.op == WH_ALL_TO_ALL) a->out = stage + n * pitch;
-    if (p->call.op == WH_ALL_GATHER) a->in = stage + p->comm->rank * pitch;
-    a->count = part(p, piece, 0).count * (by_slices(p->call.op) ? n : 1);
+    if (p->call.op == WH_REDUCE_SCATTER) a->out = stage + border[p->comm->rank] * elem;
+    if (p->call.op == WH_ALL_GATHER) a->in = stage + border[p->comm->rank] * elem;
+    if (p->call.op == WH_ALL_TO_ALL) a->out = stage + a->count * elem;
     a->fingerprint = p->call_hash + (piece + 1) * 0x9E3779B97F4A7C15u;
     wh_action_cut(a);
     wh_action_start(a, &p->entry);
@@ -119,7 +98,8 @@ void wh_staged_start(struct wh_comm_plan *p) {
 void wh_staged_move(struct wh_comm *comm) {
     struct wh_comm_plan *p = comm->staged;
     while (p->pieces_done < p->pieces_started && p->action[p->pieces_done % WH_PIECES].finished) {
-        copy_out(p, p->pieces_done, comm->staging[p->pieces_done % WH_PIECES]);
+        uint64_t at = p->pieces_done % WH_PIECES;
+        copy_out(p, p->pieces_done, comm->piece_border[at], comm->staging[at]);
         p->pieces_done++;
     }
     while (p->pieces_started < p->pieces && p->pieces_started - p->pieces_done < WH_PIECES && wh_comm_has_room(comm) &&

@@ -1,37 +1,13 @@
 /* Works out what was left out and checks rules across keys. A rule whose keys are faulty themselves is skipped. */
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/keys.h"
+#include "base/options.h"
+#include "config/check_int.h"
 #include "mesh/mesh.h"
 
-struct check {
-    struct wh_config *c;
-    struct wh_faults *faults;
-};
-
-static bool given(const struct wh_config *c, enum wh_config_key k) {
-    return c->source[k].kind == WH_SOURCE_FILE || c->source[k].kind == WH_SOURCE_SET;
-}
-static bool faulty(const struct wh_config *c, enum wh_config_key k) { return c->source[k].kind == WH_SOURCE_FAULTY; }
-static void derived(struct wh_config *c, enum wh_config_key k) { c->source[k].kind = WH_SOURCE_DERIVED; }
-static const char *path(enum wh_config_key k) { return wh_config_rows[k].path; }
-
-/* Said at the place where `k` stands. */
-static void fault(struct check *x, enum wh_config_key k, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void fault(struct check *x, enum wh_config_key k, const char *format, ...) {
-    const struct wh_config_source *s = &x->c->source[k];
-    char message[768];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    wh_faults_add(x->faults, s->kind == WH_SOURCE_SET ? "--set" : x->c->file_name,
-                  s->kind == WH_SOURCE_FILE ? s->line : 0, "%s", message);
-}
+enum { TRACE_STEPS_MAX = 1000 };
 
 static bool require(struct check *x, enum wh_config_key k) {
     if (faulty(x->c, k)) return false;
@@ -42,21 +18,22 @@ static bool require(struct check *x, enum wh_config_key k) {
 
 /* --- ranks --- */
 
-static void check_one(struct check *x, enum wh_config_key k, uint32_t value, uint32_t legal) {
-    if (value != legal) fault(x, k, "this build trains with one rank: %s %u must be %u", path(k), value, legal);
+static void check_not_built(struct check *x, enum wh_config_key k, uint32_t value) {
+    if (value != 1) fault(x, k, "%s %u is not built yet; nearest legal: 1", path(k), value);
 }
 
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
-    check_one(x, WH_KEY_DP, c->parallelism.dp, 1);
-    check_one(x, WH_KEY_TP, c->parallelism.tp, 1);
-    check_one(x, WH_KEY_PP, c->parallelism.pp, 1);
-    check_one(x, WH_KEY_CP, c->parallelism.cp, 1);
-    check_one(x, WH_KEY_EP, c->parallelism.ep, 1);
-    check_one(x, WH_KEY_ZERO_STAGE, c->optimizer.zero_stage, 0);
-    if (c->grain_wire != WH_F32)
-        fault(x, WH_KEY_GRAIN_WIRE, "this build trains with one rank: grain.wire must be float32");
+    if (c->parallelism.tp > 1 && c->parallelism.tp_mode == WH_TP_REDUCE_SCATTER)
+        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: ALL_REDUCE",
+              path(WH_KEY_TP_MODE));
+    check_not_built(x, WH_KEY_CP, c->parallelism.cp);
+    check_not_built(x, WH_KEY_EP, c->parallelism.ep);
+}
+
+uint32_t wh_config_ranks(const struct wh_config *c) {
+    return c->parallelism.dp * c->parallelism.cp * c->parallelism.tp * c->parallelism.pp;
 }
 
 /* --- batch: global = micro * accumulation * dp --- */
@@ -374,6 +351,30 @@ static void check_name(struct check *x) {
               name);
 }
 
+bool wh_config_trace_steps(const struct wh_config *c, uint64_t *first, uint64_t *last) {
+    const char *text = c->logging.trace_steps, *dash = strchr(text, '-');
+    char number[24];
+    if (!dash) return wh_text_to_uint(text, first) && wh_text_to_uint(text, last);
+    if ((size_t)(dash - text) >= sizeof number) return false;
+    memcpy(number, text, (size_t)(dash - text));
+    number[dash - text] = '\0';
+    return wh_text_to_uint(number, first) && wh_text_to_uint(dash + 1, last);
+}
+
+static void check_trace(struct check *x) {
+    const struct wh_config *c = x->c;
+    uint64_t first, last;
+    if (!*c->logging.trace_steps) return;
+    if (!*c->logging.trace)
+        fault(x, WH_KEY_TRACE_STEPS, "%s is given, but no %s", path(WH_KEY_TRACE_STEPS), path(WH_KEY_TRACE));
+    if (!wh_config_trace_steps(c, &first, &last) || first < 1 || last < first || last - first >= TRACE_STEPS_MAX)
+        fault(x, WH_KEY_TRACE_STEPS, "%s '%s': a step or some steps are wanted, as in 7 or 3-5; %d at most",
+              path(WH_KEY_TRACE_STEPS), c->logging.trace_steps, TRACE_STEPS_MAX);
+    else if (given(c, WH_KEY_TRAIN_STEPS) && last > c->tokens.train_steps)
+        fault(x, WH_KEY_TRACE_STEPS, "%s %s: the last of all steps is %" PRIu64, path(WH_KEY_TRACE_STEPS),
+              c->logging.trace_steps, c->tokens.train_steps);
+}
+
 static void check_numbers(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->recompute_full_layers > c->arch.L)
@@ -396,6 +397,18 @@ static void check_end_of_text(struct check *x) {
               (long long)x->c->data.end_of_text, x->c->arch.V);
 }
 
+/* One sum a replica. */
+static void take_fast_grain(struct check *x) {
+    struct wh_config *c = x->c;
+    const uint32_t dp = c->parallelism.dp;
+    c->grain.fast = c->comm.reduce == WH_REDUCE_FAST;
+    if (!c->grain.fast || faulty(c, WH_KEY_DP)) return;
+    if (c->grain.data && c->grain.data != dp)
+        fault(x, WH_KEY_GRAIN_DATA, "%s %u: with %s fast it is the number of replicas, %u; leave it out",
+              path(WH_KEY_GRAIN_DATA), c->grain.data, path(WH_KEY_REDUCE), dp);
+    c->grain.data = dp;
+}
+
 static void check_grain(struct check *x) {
     struct wh_config *c = x->c;
     static const enum wh_config_key keys[] = {WH_KEY_GRAIN_TENSOR, WH_KEY_GRAIN_DATA, WH_KEY_GRAIN_SEQUENCE};
@@ -404,6 +417,7 @@ static void check_grain(struct check *x) {
         if (faulty(c, keys[i])) return;
         if (before[i] == 0) derived(c, keys[i]);
     }
+    take_fast_grain(x);
     wh_grain_defaults(&c->arch, c->tokens.global_batch, &c->grain);
     wh_grain_check(&c->grain, &c->arch, c->tokens.global_batch, c->tokens.sequence_length, x->faults);
 }
@@ -417,6 +431,54 @@ static void check_divides(struct check *x, enum wh_config_key degree, uint64_t v
           path(degree), value, grain, n, nearest, grain);
 }
 
+/* A replica holds whole groups. Others than the configured grain.data are legal, but make another run: other numbers. */
+static void check_replicas(struct check *x) {
+    const struct wh_config *c = x->c;
+    const uint32_t dp = c->parallelism.dp, G = c->grain.data, B = c->tokens.global_batch;
+    const uint32_t most = c->purpose == WH_CONFIG_TO_TRAIN ? WH_CONFIG_RANKS_MAX : UINT32_MAX;
+    uint32_t nearest = dp < most ? dp : most, below = G / dp * dp, above = below + dp;
+    if (G == 0 || B % G) return; /* told by wh_grain_check */
+    if (G % dp == 0 && dp <= most) return;
+    if (nearest > G) nearest = G;
+    while (G % nearest) nearest--;
+    if (dp > most) {
+        fault(x, WH_KEY_DP, "%s %u: the ranks of a run share one machine, %u at most; nearest legal: %u",
+              path(WH_KEY_DP), dp, most, nearest);
+        return;
+    }
+    char grains[32] = "";
+    while (below && B % below) below -= dp;
+    while (B % above) above += dp; /* ends at B: dp and G divide it */
+    if (below) snprintf(grains, sizeof grains, "%u or ", below);
+    fault(x, WH_KEY_DP, "%s %u does not divide %s %u; nearest legal: %u, or with %s %u a %s of %s%u", path(WH_KEY_DP),
+          dp, path(WH_KEY_GRAIN_DATA), G, nearest, path(WH_KEY_DP), dp, path(WH_KEY_GRAIN_DATA), grains, above);
+}
+
+/* Sums that are also cut in slices (small vectors, the loss) then have whole subtrees in each group, as those of matrices
+ * do: all gradients are joined over the ranks in one way. */
+static void check_subtrees(struct check *x) {
+    const struct wh_config *c = x->c;
+    uint32_t S = c->grain.tensor, nearest = S;
+    if ((c->parallelism.dp == 1 && c->parallelism.tp == 1) || S == 0 || (S & (S - 1)) == 0) return;
+    while (nearest & (nearest - 1)) nearest &= nearest - 1;
+    fault(x, WH_KEY_GRAIN_TENSOR, "%s %u: with %s or %s above 1 it must be a power of two; nearest legal: %u",
+          path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), path(WH_KEY_TP), nearest);
+}
+
+/* Ranks of a run share one machine. */
+static void check_world(struct check *x) {
+    const struct wh_config *c = x->c;
+    const uint64_t world = (uint64_t)c->parallelism.dp * c->parallelism.tp * c->parallelism.pp;
+    if (c->parallelism.dp <= WH_CONFIG_RANKS_MAX && world > WH_CONFIG_RANKS_MAX)
+        fault(x, WH_KEY_PP,
+              "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %u at most; nearest legal: %s %u",
+              path(WH_KEY_DP), c->parallelism.dp, path(WH_KEY_TP), c->parallelism.tp, path(WH_KEY_PP),
+              c->parallelism.pp, world, (unsigned)WH_CONFIG_RANKS_MAX, path(WH_KEY_PP),
+              WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
+                  ? WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
+                  : 1);
+}
+
 static void check_layout(struct check *x) {
     const struct wh_config *c = x->c;
     const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
@@ -424,14 +486,20 @@ static void check_layout(struct check *x) {
     struct wh_mesh mesh;
     for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
         if (faulty(c, (enum wh_config_key)k)) return;
-    if (c->purpose == WH_CONFIG_TO_TRAIN) return; /* one rank: nothing to cut */
+    if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
+        check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+        check_replicas(x);
+        check_subtrees(x);
+        wh_config_check_pipeline(x);
+        check_world(x);
+        return;
+    }
     if (!wh_mesh_init(&d, 0, &mesh, x->faults)) return;
     check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
-    check_divides(x, WH_KEY_DP, d.dp, path(WH_KEY_GRAIN_DATA), c->grain.data);
+    check_replicas(x);
+    check_subtrees(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
-    if (d.pp > c->arch.L)
-        fault(x, WH_KEY_PP, "%s %u is above num_hidden_layers %u: a stage has one layer at least; nearest legal: %u",
-              path(WH_KEY_PP), d.pp, c->arch.L, c->arch.L);
+    wh_config_check_pipeline(x);
     if (d.ep > 1) fault(x, WH_KEY_EP, "%s %u: the model has no experts; write 1", path(WH_KEY_EP), d.ep);
 }
 
@@ -499,5 +567,6 @@ void wh_config_check(struct wh_config *c, struct wh_faults *faults) {
         check_layout(&x);
     }
     check_numbers(&x);
+    check_trace(&x);
     check_rates(&x);
 }

@@ -9,6 +9,7 @@
  *     struct wh_config c;
  *     wh_config_parse(text, bytes, "run.yaml", sets, set_count, &c, &faults);
  *     if (wh_config_wants_model(&c)) ... wh_config_set_model(&c, &model);  // read by the caller
+ *     if (wh_config_wants_schedule(&c)) ... wh_config_set_schedule(&c, text, bytes);
  *     wh_config_check(&c, &faults);                                        // what was left out; rules across keys
  *     WH_TRY(wh_faults_status(&faults, WH_CONFIG));
  *     ...
@@ -40,8 +41,9 @@ enum wh_lr_warmup { WH_WARMUP_LINEAR };
 enum wh_lr_style { WH_LR_CONSTANT, WH_LR_LINEAR, WH_LR_COSINE, WH_LR_WSD };
 enum wh_recompute { WH_RECOMPUTE_NONE, WH_RECOMPUTE_SELECTIVE, WH_RECOMPUTE_FULL };
 enum wh_kernels { WH_KERNELS_AUTO, WH_KERNELS_REFERENCE, WH_KERNELS_AVX2, WH_KERNELS_AVX512 };
-enum wh_pp_engine { WH_PP_1F1B, WH_PP_AFAB };
+enum wh_pp_engine { WH_PP_1F1B, WH_PP_AFAB, WH_PP_GPIPE, WH_PP_INTERLEAVED, WH_PP_ZB_H1, WH_PP_ZB_V };
 enum wh_tp_mode { WH_TP_ALL_REDUCE, WH_TP_REDUCE_SCATTER };
+enum wh_reduce_mode { WH_REDUCE_CONTRACT, WH_REDUCE_FAST };
 enum wh_optimizer { WH_ADAMW };
 enum wh_act { WH_ACT_SILU, WH_ACT_GELU_NEW, WH_ACT_GELU_PYTORCH_TANH }; /* the last two are one function */
 
@@ -52,6 +54,8 @@ enum wh_config_source_kind {
     WH_SOURCE_DERIVED, /* worked out by wh_config_check */
     WH_SOURCE_FAULTY,  /* given, but unusable; rules about it are skipped */
 };
+
+enum { WH_CONFIG_RANKS_MAX = 64 }; /* of a run: those that comm/ can connect on one machine */
 
 /* What the configuration is for. To plan, layouts are legal that this build does not train yet. */
 enum wh_config_purpose { WH_CONFIG_TO_TRAIN, WH_CONFIG_TO_PLAN };
@@ -121,10 +125,15 @@ struct wh_config {
     struct {
         uint32_t dp, tp, pp, cp, ep;
         enum wh_pp_engine pp_engine;
+        uint32_t pp_chunks;              /* stages of each pipeline rank; 0: the schedule's own number */
+        const char *pp_schedule;         /* path of a schedule file, "" = that of pp_engine */
+        struct wh_config_list pp_layers; /* of each stage, as written; none: balanced */
         enum wh_tp_mode tp_mode;
     } parallelism;
     struct {
         uint32_t zero_stage;
+        uint64_t bucket_bytes; /* largest piece of gradients reduced at once */
+        uint32_t prefetch;     /* units of weights gathered ahead */
         bool accumulate_grad_in_fp32;
         double clip_grad; /* 0: no clipping */
         double weight_decay;
@@ -140,18 +149,28 @@ struct wh_config {
         const char *resume; /* "" = start afresh */
     } checkpoints;
     struct {
-        uint32_t interval; /* steps per line */
+        uint64_t replicas; /* steps between comparisons of what must be equal across ranks; 0: never */
+    } checks;
+    struct {
+        uint32_t interval;               /* steps per line */
+        const char *trace, *trace_steps; /* file, "": none; as written, wh_config_trace_steps */
     } logging;
     enum wh_recompute recompute;
     uint32_t recompute_full_layers; /* these first layers in full */
     struct wh_grain grain;          /* after the check: never 0 */
-    enum wh_dtype grain_wire;       /* WH_F32 or WH_BF16 */
-    uint32_t threads;               /* 0: all processors */
+    struct {
+        enum wh_reduce_mode reduce; /* FAST: the contract is given up; after the check: grain.fast */
+    } comm;
+    uint32_t threads; /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;
     uint32_t loss_block_tokens; /* 0: chosen by the engine */
 
     struct wh_model arch; /* valid after wh_config_check without faults */
     bool arch_given;      /* wh_config_set_model was called */
+    struct {
+        const char *text; /* of the file pp_schedule; NULL: none, or not read */
+        size_t bytes;
+    } schedule;
 
     enum wh_config_purpose purpose; /* the caller may set it between parse and check */
 
@@ -174,6 +193,10 @@ bool wh_config_wants_model(const struct wh_config *c);
  * file it was read from is gone. */
 void wh_config_set_model(struct wh_config *c, const struct wh_model *m);
 
+/* The same for the file parallelism.pp_schedule, whose text is copied. The check parses and proves it. */
+bool wh_config_wants_schedule(const struct wh_config *c);
+void wh_config_set_schedule(struct wh_config *c, const char *text, size_t bytes);
+
 /* Works out what was left out (batch arithmetic, schedule, grain, arch) and checks every rule across keys. */
 void wh_config_check(struct wh_config *c, struct wh_faults *faults);
 
@@ -193,5 +216,14 @@ void wh_config_source_text(const struct wh_config *c, enum wh_config_key key, st
 
 /* docs/config.md. */
 void wh_config_markdown(struct wh_text *out);
+
+/* Ranks of the run: dp * cp * tp * pp. */
+uint32_t wh_config_ranks(const struct wh_config *c);
+
+/* logging.trace_steps; false: it is absent, or no "N" or "N-M". */
+bool wh_config_trace_steps(const struct wh_config *c, uint64_t *first, uint64_t *last);
+
+/* Name in sched/table.c of the pipeline schedule, if it isn't the user's own. */
+const char *wh_config_schedule(const struct wh_config *c);
 
 #endif

@@ -57,7 +57,8 @@ bool wh_config_is_null(const struct wh_config *c, enum wh_config_key key); /* no
 /* `word` is one of "a|b|c" (ignoring case): its index, else -1. */
 int wh_config_word_index(const char *words, const char *word);
 
-/* A copy that lives as long as the configuration. */
+/* Copies that live as long as the configuration. */
 const char *wh_config_keep(struct wh_config *c, const char *text);
+const char *wh_config_keep_bytes(struct wh_config *c, const char *data, size_t bytes);
 
 #endif

@@ -20,9 +20,12 @@ static void *pool_take(struct wh_config *c, size_t bytes) {
     return t->text;
 }
 
+const char *wh_config_keep_bytes(struct wh_config *c, const char *data, size_t bytes) {
+    return memcpy(pool_take(c, bytes), data, bytes);
+}
+
 const char *wh_config_keep(struct wh_config *c, const char *text) {
-    size_t bytes = strlen(text) + 1;
-    return memcpy(pool_take(c, bytes), text, bytes);
+    return wh_config_keep_bytes(c, text, strlen(text) + 1);
 }
 
 void wh_config_free(struct wh_config *c) {

@@ -58,9 +58,9 @@ enum wh_status wh_tokenizer_prepare(struct wh_tokenizer *t, const char *name, ui
     return list_added(t);
 }
 
-bool wh_tokenizer_end_of_text(const struct wh_tokenizer *t, uint32_t *id) {
-    static const char *const names[] = {WH_END_OF_TEXT, "<|end_of_text|>", "</s>"};
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+/* The first of three names that is an added token. */
+static bool find_added(const struct wh_tokenizer *t, const char *const names[3], uint32_t *id) {
+    for (size_t n = 0; n < 3; n++)
         for (uint32_t i = 0; i < t->added_count; i++) {
             const struct wh_vocab_entry *e = &t->vocab.entry[t->added[i]];
             if (e->bytes != strlen(names[n]) || memcmp(t->vocab.pool + e->offset, names[n], e->bytes) != 0) continue;
@@ -68,6 +68,16 @@ bool wh_tokenizer_end_of_text(const struct wh_tokenizer *t, uint32_t *id) {
             return true;
         }
     return false;
+}
+
+bool wh_tokenizer_end_of_text(const struct wh_tokenizer *t, uint32_t *id) {
+    static const char *const names[] = {WH_END_OF_TEXT, "<|end_of_text|>", "</s>"};
+    return find_added(t, names, id);
+}
+
+bool wh_tokenizer_begin_of_text(const struct wh_tokenizer *t, uint32_t *id) {
+    static const char *const names[] = {"<|begin_of_text|>", "<s>", WH_END_OF_TEXT};
+    return find_added(t, names, id);
 }
 
 /* The added token that starts at p, or NULL. */

@@ -46,6 +46,9 @@ bool wh_tokenizer_is_bytes(const struct wh_tokenizer *t); /* opened as "bytes": 
 /* The token that ends a document: the first there is of <|endoftext|>, <|end_of_text|>, </s>. False: none. */
 bool wh_tokenizer_end_of_text(const struct wh_tokenizer *t, uint32_t *id);
 
+/* The token that other programs put before a text: the first there is of <|begin_of_text|>, <s>, <|endoftext|>. */
+bool wh_tokenizer_begin_of_text(const struct wh_tokenizer *t, uint32_t *id);
+
 /* Appends the ids of a text. Errors: DATA with the position of a byte that is no UTF-8, or of a character that the
  * tokenizer's normalisation might change; `out` is then as before. */
 enum wh_status wh_tokenizer_encode(struct wh_tokenizer *t, const char *text, size_t bytes, enum wh_added added,

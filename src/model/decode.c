@@ -8,7 +8,7 @@
 #include "os/memory.h"
 
 enum wh_status wh_decoder_new(struct wh_net *net, uint32_t capacity, struct wh_decoder *out) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t row_bytes = (size_t)m->Hkv * m->D * wh_dtype_bytes(net->shape.dtype);
     const size_t each = (capacity * row_bytes + 63) / 64 * 64;
     struct wh_decoder d = {.net = net, .cache = {.capacity = capacity}};
@@ -38,7 +38,7 @@ void wh_decoder_free(struct wh_decoder *d) {
 /* One query row against all cached positions; as tensor/attention.h says, without the masked keys behind the row, whose
  * terms are zero there. */
 static void attend(struct wh_net *net, struct wh_kv_cache *c, int layer, size_t head, const struct wh_layer_acts *a) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t D = m->D, ld = (size_t)m->Hkv * D, kv = head / (m->H / m->Hkv) * D, n = c->length + 1;
     const enum wh_dtype t = net->shape.dtype;
     const struct wh_gemm scores = {.m = 1,
@@ -63,7 +63,7 @@ static void attend(struct wh_net *net, struct wh_kv_cache *c, int layer, size_t 
 }
 
 void wh_decode_attention(struct wh_net *net, struct wh_kv_cache *c, int layer, const struct wh_layer_acts *a) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, bytes = kv * wh_dtype_bytes(net->shape.dtype);
     memcpy(wh_rows_at(net, c->k[layer], c->length * kv), wh_rows_at(net, a->qkv, q), bytes);
     memcpy(wh_rows_at(net, c->v[layer], c->length * kv), wh_rows_at(net, a->qkv, q + kv), bytes);
@@ -74,7 +74,7 @@ void wh_decoder_feed(struct wh_decoder *d, uint32_t id, float *logits) {
     struct wh_net *net = d->net;
     const struct wh_pass pass = {
         .ids = &id, .sequences = 1, .T = 1, .first_position = d->cache.length, .cache = &d->cache};
-    WH_ASSERT(d->cache.length < d->cache.capacity && id < net->shape.model->V);
+    WH_ASSERT(d->cache.length < d->cache.capacity && id < net->local.V);
     const void *x = wh_net_forward(net, &pass);
     d->cache.length++;
     if (logits) wh_head_logits(net, x, 1, logits);

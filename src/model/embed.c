@@ -4,24 +4,45 @@
  * batch: then each table row is one complete sum (chain over a leaf's tokens, canonical tree over leaves) and needs no
  * pending buffers, whatever the micro-batches were. Tokens are brought into order by a counting sort, so a row's tokens
  * are found together and in the order of the chain. A tied table already holds the head's gradient: the finished row sum
- * is added to it; rows of tokens that the batch does not contain are left alone. */
+ * is added to it; rows of tokens that the batch does not contain are left alone. In a data-parallel job net->dx has been
+ * gathered from all ranks, and each rank makes the rows that it owns. */
 #include <string.h>
 
 #include "base/tree.h"
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/tensor_sums.h"
+
+/* Rows of the token table for n tokens: where they lie, or collected in tp_partial from the tensor ranks that have them. */
+static void select_rows(struct wh_net *net, const struct wh_pass *pass, const void *table) {
+    const size_t C = net->local.C, n = wh_pass_tokens(pass), bytes = C * wh_dtype_bytes(net->shape.dtype);
+    char *rows = net->tp_partial;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t t = 0; t < n; t++) {
+        const size_t row = (size_t)pass->ids[t] - net->first_token; /* wraps below the first */
+        if (row < net->local.V)
+            memcpy(rows + t * bytes, (const char *)table + row * bytes, bytes);
+        else
+            memset(rows + t * bytes, 0, bytes);
+    }
+    memset(rows + n * bytes, 0, n * bytes % 4);
+    wh_tensor_select(net, rows, (n * bytes + 3) / 4 * 4, WH_TP_EMBED);
+}
 
 void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
-    const uint64_t since = wh_clock_ns();
-    const size_t C = net->shape.model->C, n = wh_pass_tokens(pass);
-    const void *token = wh_net_weight(net, WH_P_EMBED_TOKEN, -1);
+    const uint64_t since = wh_clock_ns(), waited = net->times.ns[WH_TIME_COMM];
+    const size_t C = net->local.C, n = wh_pass_tokens(pass);
+    const void *token = net->table_copy ? net->table_copy : wh_net_weight(net, WH_P_EMBED_TOKEN, -1);
     const void *position = wh_net_weight(net, WH_P_EMBED_POSITION, -1);
     const struct wh_dropout d = wh_dropout_at(net, pass, -1, WH_SITE_EMBED);
+    const bool cut = wh_net_tensor_ranks(&net->shape) > 1;
+    if (cut) select_rows(net, pass, token);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         float *a = wh_rows_scratch(net), *b = a + C, *y = wh_rows_target(net, x, t * C, a);
-        const float *row = wh_rows_read(net, token, pass->ids[t] * C, C, a);
+        const float *row =
+            cut ? wh_rows_read(net, net->tp_partial, t * C, C, a) : wh_rows_read(net, token, pass->ids[t] * C, C, a);
         if (position)
             net->vec->add(y, row, wh_rows_read(net, position, (pass->first_position + t % pass->T) * C, C, b), C);
         else if (y != row)
@@ -29,7 +50,7 @@ void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
         wh_rows_done(net, x, t * C, C, y);
     }
     if (d.threshold) wh_dropout_rows(net, pass, &d, x, x);
-    wh_net_book(net, WH_TIME_EMBED, since);
+    wh_net_book(net, WH_TIME_EMBED, since + (net->times.ns[WH_TIME_COMM] - waited));
 }
 
 /* order[first[v] .. first[v+1]) = the tokens with id v, ascending. */
@@ -92,15 +113,20 @@ static void sum_token_row(struct row_tree *tree, const uint32_t *tokens, size_t 
     }
 }
 
+/* Rows are never split between owners. */
+static bool owns(const struct wh_net *net, size_t offset) { return net->own.begin <= offset && offset < net->own.end; }
+
 static void token_gradient(struct wh_net *net, const uint32_t *ids) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const struct wh_param *p = wh_net_param(net, WH_P_EMBED_TOKEN, -1);
     const size_t C = m->C, n = (size_t)net->shape.global_batch * net->shape.T;
     const size_t leaves = (size_t)net->shape.grain.data * net->shape.grain.sequence;
     sort_tokens(net, ids, n);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(dynamic, 16)
     for (size_t v = 0; v < m->V; v++) {
-        size_t first = net->token_first[v], count = net->token_first[v + 1] - first;
+        if (!owns(net, p->offset + v * C)) continue;
+        const size_t id = net->first_token + v;
+        size_t first = net->token_first[id], count = net->token_first[id + 1] - first;
         float *scratch = wh_rows_scratch(net);
         struct row_tree tree = {net, scratch + C, C, 0, leaves};
         if (count == 0) {
@@ -121,6 +147,7 @@ static void position_gradient(struct wh_net *net, const struct wh_param *p) {
     const size_t C = s->model->C, each = s->global_batch / s->grain.data;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (size_t t = 0; t < p->rows; t++) {
+        if (!owns(net, p->offset + t * C)) continue;
         float *scratch = wh_rows_scratch(net);
         struct row_tree tree = {net, scratch + C, C, 0, s->grain.data};
         memset(tree.rows, 0, C * sizeof *tree.rows);
@@ -137,11 +164,13 @@ static void position_gradient(struct wh_net *net, const struct wh_param *p) {
 void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
     const uint64_t since = wh_clock_ns();
     const struct wh_param *position = wh_net_param(net, WH_P_EMBED_POSITION, -1);
+    const bool token = wh_net_param(net, WH_P_EMBED_TOKEN, -1) != NULL;
+    if (!position && !token) return;
     const struct wh_pass pass = {
         .sequences = net->shape.global_batch, .T = net->shape.T, .step = step, .dropout = true};
     const struct wh_dropout d = wh_dropout_at(net, &pass, -1, WH_SITE_EMBED);
     if (d.threshold) wh_dropout_rows(net, &pass, &d, net->dx, net->dx);
-    token_gradient(net, batch->ids);
+    if (token) token_gradient(net, batch->ids);
     if (position) position_gradient(net, position);
     wh_net_book(net, WH_TIME_EMBED, since);
 }

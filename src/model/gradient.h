@@ -1,12 +1,23 @@
 /* Gradients of parameters under the contract: chains over the tokens of a group, joined by the canonical tree
- * (sched/gradsum.h). Buffer 0 of a sum is the tensor's place in net->grads (in a bf16-gradient run with several calls: an
- * fp32 buffer that wh_gradient_finish rounds); buffers 1.. are net->pending. */
+ * (sched/gradsum.h). Where the buffers of a sum lie:
+ *
+ *   alone           buffer 0 is the tensor's place in net->grads; or, where gradients have another format than the nodes of
+ *                   sums (and several calls make them), one in net->pending that wh_gradient_finish converts
+ *   among ranks     contribution k of this rank's groups is in net->unit_sums[unit] + k * stride, from where it is
+ *                   reduced over the ranks; wh_gradient_keep brings the result to net->grads
+ *   both            the other buffers are in net->pending
+ *
+ * Nodes are fp32 or, with grain.wire bf16, rounded to it one by one: then a leaf that is spread over several pieces has an
+ * fp32 buffer until it is complete, the tensor's place in net->grads if it is fp32 (the first chunk's), else in net->pending.
+ *
+ * unit_sums are net->grads itself where that is whole and has the format of nodes; else a flat buffer of its own; else
+ * (wh_net_by_unit) slots that the layers use in turn. */
 #ifndef WH_MODEL_GRADIENT_H
 #define WH_MODEL_GRADIENT_H
 
 #include "model/net.h"
 
-/* fp32 elements of net->pending; fills net->pending_offset if it isn't NULL. */
+/* fp32 elements of net->pending; fills net->pending_offset [params + 1] if it isn't NULL. */
 size_t wh_gradient_pending_elems(const struct wh_net *net, size_t *pending_offset);
 
 /* dW [rows, cols] of tensor `first` and those joined to it, for the tokens of `piece`: dy [n, rows], x [n, cols], both in
@@ -23,7 +34,11 @@ void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_par
 /* Column sums of dy [n, width] (leading dimension ld): the gradient of a bias. `first` NULL: no such bias. */
 void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param *first, const void *dy, size_t ld);
 
-/* Rounds what is still in fp32 (bf16 gradients only). */
+/* Elements [first, end) of the line, as far as this rank keeps them: from unit_sums, reduced, to net->grads. They lie in
+ * one unit if sums are made by unit. */
+void wh_gradient_keep(struct wh_net *net, size_t first, size_t end);
+
+/* Alone: brings to net->grads what was summed elsewhere, in its format. */
 void wh_gradient_finish(struct wh_net *net);
 
 /* Stores `n` fp32 values as gradient elements from `offset`; add: onto what is there (scratch holds n floats). */

@@ -5,7 +5,11 @@
  *   dl = exp(l - m) * (grad_scale / z), minus grad_scale at the label; 0 for tokens that don't count
  *   dW = dl^T norm(x)    d norm(x) = dl W                 (sum over the vocabulary in S slices)
  *
+ * Tensor ranks hold a part of the vocabulary each and never see the others' logits: max, the label's logit and z go over all
+ * of them, and the sum of d norm(x).
+ *
  * The block's logits become their own gradient in place, and the block's rows of final_norm theirs. */
+#include <math.h>
 #include <string.h>
 
 #include "base/tree.h"
@@ -13,9 +17,10 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/tensor_sums.h"
 
 static void logits_of(struct wh_net *net, const void *rows, size_t n, float *logits) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const enum wh_dtype t = net->shape.dtype;
     const struct wh_gemm g = {.m = n,
                               .n = m->V,
@@ -26,66 +31,106 @@ static void logits_of(struct wh_net *net, const void *rows, size_t n, float *log
     wh_net_gemm(net, WH_TIME_GEMM_HEAD, &g);
 }
 
-/* row becomes exp(row - max); returns the sum over the vocabulary. */
+/* row becomes exp(row - max); returns the sum over the vocabulary that is held here, in its slices. */
 static float exponentials(const struct wh_net *net, float *row, float max) {
-    const size_t V = net->shape.model->V;
-    const uint32_t S = net->shape.grain.tensor;
-    float stack[WH_TREE_DEPTH_MAX];
+    const uint32_t S = net->shape.grain.tensor, each = S / wh_net_tensor_ranks(&net->shape);
+    const uint32_t first = net->shape.tensor.rank * each;
+    const size_t V = net->shape.model->V, begin = net->first_token;
+    float stack[WH_TREE_DEPTH_MAX] = {0.0f};
     uint32_t depth = 0, slices = 0;
-    while (slices < S && wh_grain_slice(V, S, slices).begin < V) slices++;
+    while (slices < each && wh_grain_slice(V, S, first + slices).begin < V) slices++;
     for (uint32_t s = 0; s < slices; s++) {
-        struct wh_range r = wh_grain_slice(V, S, s);
-        stack[depth++] = net->vec->exp_sum(row + r.begin, row + r.begin, max, r.end - r.begin);
+        struct wh_range r = wh_grain_slice(V, S, first + s);
+        float *at = row + (r.begin - begin);
+        stack[depth++] = net->vec->exp_sum(at, at, max, r.end - r.begin);
         for (unsigned k = wh_tree_merges(s, slices); k > 0; k--, depth--) stack[depth - 2] += stack[depth - 1];
     }
     return stack[0];
 }
 
+/* What the loss of a block needs of each row, [loss_block]; among tensor ranks each first has its own part's. */
+struct losses {
+    float *max, *at_label, *z;
+};
+
+static struct losses losses_at(const struct wh_net *net) {
+    return (struct losses){net->tp_rows, net->tp_rows + net->loss_block, net->tp_rows + 2 * (size_t)net->loss_block};
+}
+
+/* The label's logit stands here. */
+static bool has_label(const struct wh_net *net, int32_t label) {
+    return label >= 0 && (size_t)label >= net->first_token && (size_t)label < net->first_token + net->local.V;
+}
+
+static void find_extremes(struct wh_net *net, size_t n, const int32_t *labels, const struct losses *l) {
+    const size_t V = net->local.V;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t t = 0; t < n; t++) {
+        const float *row = net->logits + t * V;
+        l->max[t] = V ? net->vec->max(row, V) : -INFINITY;
+        l->at_label[t] = has_label(net, labels[t]) ? row[labels[t] - (int32_t)net->first_token] : 0.0f;
+    }
+}
+
+static void sum_exponentials(struct wh_net *net, size_t n, const int32_t *labels, const struct losses *l) {
+    const size_t V = net->local.V;
+#pragma omp parallel for num_threads(net->shape.threads) schedule(static)
+    for (size_t t = 0; t < n; t++) l->z[t] = labels[t] < 0 ? 0.0f : exponentials(net, net->logits + t * V, l->max[t]);
+}
+
 /* Loss of one token; with grad_scale above 0 the row becomes the gradient. */
-static double token_loss(const struct wh_net *net, float *row, int32_t label, float grad_scale) {
-    const size_t V = net->shape.model->V;
+static double token_loss(const struct wh_net *net, float *row, int32_t label, float grad_scale, float max,
+                         float at_label, float z) {
+    const size_t V = net->local.V;
     if (label < 0) {
         if (grad_scale > 0.0f) memset(row, 0, V * sizeof *row);
         return 0.0;
     }
-    const float max = net->vec->max(row, V), at_label = row[label];
-    const float z = exponentials(net, row, max);
     if (grad_scale > 0.0f) {
         net->vec->scale(row, row, grad_scale / z, V);
-        row[label] -= grad_scale;
+        if (has_label(net, label)) row[label - (int32_t)net->first_token] -= grad_scale;
     }
     return wh_log((double)z) + (double)max - (double)at_label;
 }
 
 static void block_losses(struct wh_net *net, size_t n, const int32_t *labels, float grad_scale, double *losses) {
-    const uint64_t since = wh_clock_ns();
-    const size_t V = net->shape.model->V;
+    uint64_t since = wh_clock_ns();
+    const uint64_t waited = net->times.ns[WH_TIME_COMM];
+    const size_t V = net->local.V;
+    const struct losses l = losses_at(net);
+    find_extremes(net, n, labels, &l);
+    wh_tensor_max(net, l.max, n, WH_TP_HEAD);
+    wh_tensor_select(net, l.at_label, n * sizeof *l.at_label, WH_TP_HEAD);
+    sum_exponentials(net, n, labels, &l);
+    wh_tensor_sum(net, l.z, n, WH_TP_HEAD);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
-    for (size_t t = 0; t < n; t++) losses[t] = token_loss(net, net->logits + t * V, labels[t], grad_scale);
+    for (size_t t = 0; t < n; t++)
+        losses[t] = token_loss(net, net->logits + t * V, labels[t], grad_scale, l.max[t], l.at_label[t], l.z[t]);
+    since += net->times.ns[WH_TIME_COMM] - waited;
     wh_net_book(net, WH_TIME_LOSS, since);
 }
 
 /* rows [n, C] become the gradient of themselves. */
 static void block_backward(struct wh_net *net, uint32_t head_piece, size_t n, void *rows) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const enum wh_dtype t = net->shape.dtype;
     const enum wh_param_id id = wh_net_head_id(net);
     wh_gradient_matrix(net, &net->sum_head, head_piece, wh_net_param(net, id, -1), net->logits, WH_F32, m->V, rows,
                        m->C);
-    const struct wh_gemm g = {.m = n,
-                              .n = m->C,
-                              .k = m->V,
-                              .a = {net->logits, WH_F32, m->V, false},
-                              .b = {wh_net_weight(net, id, -1), t, m->C, false},
-                              .c = {rows, t, m->C},
-                              .parts = net->parts_vocab.list,
-                              .part_count = net->parts_vocab.count};
-    wh_net_gemm(net, WH_TIME_GEMM_HEAD, &g);
+    struct wh_gemm g = {.m = n,
+                        .n = m->C,
+                        .k = m->V,
+                        .a = {net->logits, WH_F32, m->V, false},
+                        .b = {wh_net_weight(net, id, -1), t, m->C, false},
+                        .c = {rows, t, m->C},
+                        .parts = net->parts_vocab.list,
+                        .part_count = net->parts_vocab.count};
+    wh_tensor_gemm(net, WH_TIME_GEMM_HEAD, &g, WH_TP_BACKWARD);
 }
 
 static void run_blocks(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, const void *x, float grad_scale,
                        double *losses) {
-    const size_t n = wh_pass_tokens(pass), C = net->shape.model->C;
+    const size_t n = wh_pass_tokens(pass), C = net->local.C;
     uint32_t head_piece = piece * (uint32_t)((n + net->loss_block - 1) / net->loss_block);
     wh_norm_forward(net, n, x, WH_P_FINAL_NORM_GAIN, -1, net->final_norm, net->final_stats);
     for (size_t t = 0; t < n; t += net->loss_block, head_piece++) {

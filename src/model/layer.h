@@ -54,7 +54,16 @@ void wh_layer_backward(struct wh_net *net, const struct wh_pass *pass, uint32_t 
 /* The attention job of one key-value head of one sequence; `a` holds q, k, v and, for the backward pass, o and stats. */
 void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int layer, size_t seq, size_t kv_head,
                        const struct wh_layer_acts *a, struct wh_attention *out);
-/* Gradient through a norm: dx = (add ? dx : 0) + norm_back(dy); gain and bias gradients of piece `piece`. */
+/* The same in two parts, for schedules that put the second off: what passes between them is in `saved`. */
+void wh_layer_backward_input(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
+                             struct wh_layer_acts *a, struct wh_layer_saved *saved, void *dx);
+void wh_layer_backward_weight(struct wh_net *net, uint32_t piece, int layer, const void *x_in,
+                              const struct wh_layer_acts *a, const struct wh_layer_saved *saved);
+/* Gain and bias gradients of a norm, piece `piece`; gradient through it: dx = (add ? dx : 0) + norm_back(dy); both. */
+void wh_norm_gain_gradient(struct wh_net *net, uint32_t piece, const void *x, const float *stats, const void *dy,
+                           enum wh_param_id gain, int layer);
+void wh_norm_input_gradient(struct wh_net *net, size_t n, const void *x, const float *stats, const void *dy,
+                            enum wh_param_id gain, int layer, bool add, void *dx);
 void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *x, const float *stats, const void *dy,
                       enum wh_param_id gain, int layer, bool add, void *dx);
 

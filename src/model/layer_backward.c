@@ -3,24 +3,30 @@
  * dx enters as the gradient of x_out and leaves as that of x_in. Input gradients of column-cut matrices (qkv, up) are
  * sums over channels that tensor parallelism splits: S slices (parts_qkv, parts_up); those of row-cut ones (o, down)
  * are one chain over C. Activations that have served become the room for gradients, in
- * the order written. */
+ * the order written. Where the two parts of the pass are run apart, gradients stand in the gradient slot instead. */
+#include <string.h>
+
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/tensor_sums.h"
 
 /* dx [n, cols] = dy [n, rows] W for the matrix `id` and those joined to it. */
 static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t rows, enum wh_param_id weight,
                            int layer, size_t cols, const struct wh_net_parts *parts, void *dx) {
     const enum wh_dtype t = net->shape.dtype;
-    const struct wh_gemm g = {.m = n,
-                              .n = cols,
-                              .k = rows,
-                              .a = {dy, t, rows, false},
-                              .b = {wh_net_weight(net, weight, layer), t, cols, false},
-                              .c = {dx, t, cols},
-                              .parts = parts ? parts->list : NULL,
-                              .part_count = parts ? parts->count : 0};
-    wh_net_gemm(net, WH_TIME_GEMM_INPUT, &g);
+    struct wh_gemm g = {.m = n,
+                        .n = cols,
+                        .k = rows,
+                        .a = {dy, t, rows, false},
+                        .b = {wh_net_weight(net, weight, layer), t, cols, false},
+                        .c = {dx, t, cols},
+                        .parts = parts ? parts->list : NULL,
+                        .part_count = parts ? parts->count : 0};
+    if (parts)
+        wh_tensor_gemm(net, WH_TIME_GEMM_INPUT, &g, WH_TP_BACKWARD);
+    else
+        wh_net_gemm(net, WH_TIME_GEMM_INPUT, &g);
 }
 
 static void weight_gradient(struct wh_net *net, uint32_t piece, enum wh_param_id weight, int layer, const void *dy,
@@ -32,8 +38,8 @@ static void weight_gradient(struct wh_net *net, uint32_t piece, enum wh_param_id
 /* up (in place) from activation input to its gradient, given that of the output. */
 static void activate_back(struct wh_net *net, size_t n, void *up, const void *d_act) {
     const uint64_t since = wh_clock_ns();
-    const size_t F = net->shape.model->F;
-    const bool gated = net->shape.model->gated;
+    const size_t F = net->local.F;
+    const bool gated = net->local.gated;
     const size_t width = gated ? 2 * F : F;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
@@ -52,7 +58,7 @@ static void activate_back(struct wh_net *net, size_t n, void *up, const void *d_
 static void attention_back(struct wh_net *net, const struct wh_pass *pass, int layer, const struct wh_layer_acts *a,
                            const void *d_attn, void *d_qkv) {
     const uint64_t since = wh_clock_ns();
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t Hkv = m->Hkv, R = m->H / Hkv, D = m->D, q_width = m->H * D, width = q_width + 2 * Hkv * D;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t i = 0; i < pass->sequences * Hkv; i++) {
@@ -71,7 +77,7 @@ static void attention_back(struct wh_net *net, const struct wh_pass *pass, int l
 
 static void rotate_back(struct wh_net *net, const struct wh_pass *pass, void *d_qkv) {
     const uint64_t since = wh_clock_ns();
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), D = m->D, half = D / 2, heads = m->H + m->Hkv, width = (heads + m->Hkv) * D;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
@@ -96,7 +102,7 @@ static const void *branch_gradient(struct wh_net *net, const struct wh_pass *pas
 
 static void feed_forward_back(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer,
                               struct wh_layer_acts *a, void *dx) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, F = m->F, width = m->gated ? 2 * F : F;
     const enum wh_param_id up = m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP;
     const void *dy = branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx);
@@ -113,7 +119,7 @@ static void feed_forward_back(struct wh_net *net, const struct wh_pass *pass, ui
 
 static void attention_branch_back(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer,
                                   const void *x_in, struct wh_layer_acts *a, void *dx) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
     const void *dy = branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx);
     void *d_attn = a->act, *d_qkv = a->up; /* the feed-forward half is done with them */
@@ -133,4 +139,66 @@ void wh_layer_backward(struct wh_net *net, const struct wh_pass *pass, uint32_t 
                        struct wh_layer_acts *a, void *dx) {
     feed_forward_back(net, pass, piece, layer, a, dx);
     attention_branch_back(net, pass, piece, layer, x_in, a, dx);
+}
+
+/* ---- in two parts ---- */
+
+/* The gradient of a branch's output, kept in `to`. */
+static void save_branch_gradient(struct wh_net *net, const struct wh_pass *pass, int layer, enum wh_dropout_site site,
+                                 const void *dx, void *to) {
+    const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
+    const size_t elems = wh_pass_tokens(pass) * net->local.C;
+    if (d.threshold)
+        wh_dropout_rows(net, pass, &d, to, dx);
+    else
+        memcpy(to, dx, elems * wh_dtype_bytes(net->shape.dtype));
+}
+
+static void feed_forward_back_input(struct wh_net *net, const struct wh_pass *pass, int layer, struct wh_layer_acts *a,
+                                    struct wh_layer_saved *s, void *dx) {
+    const struct wh_model *m = &net->local;
+    const size_t n = wh_pass_tokens(pass), C = m->C, F = m->F, width = m->gated ? 2 * F : F;
+    void *d_up = s->d_up ? s->d_up : a->up;
+    save_branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx, s->dy_down);
+    input_gradient(net, n, s->dy_down, C, WH_P_MLP_DOWN, layer, F, NULL, net->d_act);
+    if (s->d_up) memcpy(s->d_up, a->up, n * width * wh_dtype_bytes(net->shape.dtype));
+    activate_back(net, n, d_up, net->d_act);
+    input_gradient(net, n, d_up, width, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, layer, C, &net->parts_up, s->d_norm2);
+    wh_norm_input_gradient(net, n, a->x_mid, a->norm2_stats, s->d_norm2, WH_P_MLP_NORM_GAIN, layer, true, dx);
+}
+
+static void attention_branch_back_input(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
+                                        struct wh_layer_acts *a, struct wh_layer_saved *s, void *dx) {
+    const struct wh_model *m = &net->local;
+    const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
+    save_branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx, s->dy_o);
+    input_gradient(net, n, s->dy_o, C, WH_P_ATTN_O, layer, q, NULL, net->d_act);
+    attention_back(net, pass, layer, a, net->d_act, s->d_qkv);
+    if (!m->learned_positions) rotate_back(net, pass, s->d_qkv);
+    input_gradient(net, n, s->d_qkv, width, WH_P_ATTN_Q, layer, C, &net->parts_qkv, s->d_norm1);
+    wh_norm_input_gradient(net, n, x_in, a->norm1_stats, s->d_norm1, WH_P_ATTN_NORM_GAIN, layer, true, dx);
+}
+
+void wh_layer_backward_input(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
+                             struct wh_layer_acts *a, struct wh_layer_saved *saved, void *dx) {
+    feed_forward_back_input(net, pass, layer, a, saved, dx);
+    attention_branch_back_input(net, pass, layer, x_in, a, saved, dx);
+}
+
+void wh_layer_backward_weight(struct wh_net *net, uint32_t piece, int layer, const void *x_in,
+                              const struct wh_layer_acts *a, const struct wh_layer_saved *s) {
+    const struct wh_model *m = &net->local;
+    const size_t C = m->C, F = m->F, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
+    const void *d_up = s->d_up ? s->d_up : a->up;
+    const size_t up_width = m->gated ? 2 * F : F;
+    weight_gradient(net, piece, WH_P_MLP_DOWN, layer, s->dy_down, C, a->act, F);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_DOWN_BIAS, layer), s->dy_down, C);
+    weight_gradient(net, piece, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, layer, d_up, up_width, a->norm2, C);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_UP_BIAS, layer), d_up, up_width);
+    wh_norm_gain_gradient(net, piece, a->x_mid, a->norm2_stats, s->d_norm2, WH_P_MLP_NORM_GAIN, layer);
+    weight_gradient(net, piece, WH_P_ATTN_O, layer, s->dy_o, C, a->attn, q);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_O_BIAS, layer), s->dy_o, C);
+    weight_gradient(net, piece, WH_P_ATTN_Q, layer, s->d_qkv, width, a->norm1, C);
+    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_Q_BIAS, layer), s->d_qkv, width);
+    wh_norm_gain_gradient(net, piece, x_in, a->norm1_stats, s->d_norm1, WH_P_ATTN_NORM_GAIN, layer);
 }

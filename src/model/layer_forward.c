@@ -6,6 +6,7 @@
  *   act   = gelu(up) or silu(gate)*up      x_out = x_mid + drop(act Wdown^T + b)      sum over channels in S slices */
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/tensor_sums.h"
 
 /* y [n, rows] = x [n, cols] W^T + b for the matrix `id` and those joined to it; `parts` NULL: one chain. */
 static struct wh_gemm linear(const struct wh_net *net, size_t n, const void *x, size_t cols, enum wh_param_id weight,
@@ -24,14 +25,14 @@ static struct wh_gemm linear(const struct wh_net *net, size_t n, const void *x, 
 }
 
 static void rotate_heads(const struct wh_net *net, float *row, size_t heads, size_t t) {
-    const size_t D = net->shape.model->D, half = D / 2;
+    const size_t D = net->local.D, half = D / 2;
     for (size_t h = 0; h < heads; h++)
         net->vec->rotate(row + h * D, net->rope_cos + t * half, net->rope_sin + t * half, half);
 }
 
 static void rotate(struct wh_net *net, const struct wh_pass *pass, void *qkv) {
     const uint64_t since = wh_clock_ns();
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), heads = m->H + m->Hkv, width = (heads + m->Hkv) * m->D;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
@@ -45,7 +46,7 @@ static void rotate(struct wh_net *net, const struct wh_pass *pass, void *qkv) {
 
 void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int layer, size_t seq, size_t kv_head,
                        const struct wh_layer_acts *a, struct wh_attention *out) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t T = pass->T, D = m->D, R = m->H / m->Hkv, q_width = m->H * D, width = q_width + 2 * m->Hkv * D;
     const size_t head = kv_head * R, token = seq * T;
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, WH_SITE_ATTENTION);
@@ -67,7 +68,8 @@ void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int
         .document_start = pass->document_start ? pass->document_start + token : NULL,
         .chunks = net->shape.grain.sequence,
         .rng = d.rng,
-        .first_element = ((uint64_t)(pass->first_seq + seq) * m->H + head) * T * T,
+        .first_element =
+            ((uint64_t)(pass->first_seq + seq) * net->shape.model->H + wh_net_first_head(net) + head) * T * T,
         .dropout_threshold = d.threshold,
         .dropout_scale = d.scale,
     };
@@ -75,7 +77,7 @@ void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int
 
 static void attention(struct wh_net *net, const struct wh_pass *pass, int layer, struct wh_layer_acts *a) {
     const uint64_t since = wh_clock_ns();
-    const size_t H = net->shape.model->H, R = H / net->shape.model->Hkv;
+    const size_t H = net->local.H, R = H / net->local.Hkv;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t i = 0; i < pass->sequences * H; i++) {
         struct wh_attention job;
@@ -88,8 +90,8 @@ static void attention(struct wh_net *net, const struct wh_pass *pass, int layer,
 
 static void activate(struct wh_net *net, size_t n, const void *up, void *act) {
     const uint64_t since = wh_clock_ns();
-    const size_t F = net->shape.model->F;
-    const bool gated = net->shape.model->gated;
+    const size_t F = net->local.F;
+    const bool gated = net->local.gated;
     const size_t width = gated ? 2 * F : F;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
@@ -108,9 +110,9 @@ static void activate(struct wh_net *net, size_t n, const void *up, void *act) {
 static void add_branch(struct wh_net *net, const struct wh_pass *pass, int layer, enum wh_dropout_site site,
                        struct wh_gemm *g, const void *residual) {
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
-    const size_t C = net->shape.model->C, n = wh_pass_tokens(pass);
+    const size_t C = net->local.C, n = wh_pass_tokens(pass);
     if (!d.threshold) g->residual = (struct wh_gemm_in){residual, net->shape.dtype, C, false};
-    wh_net_gemm(net, WH_TIME_GEMM_FORWARD, g);
+    wh_tensor_gemm(net, WH_TIME_GEMM_FORWARD, g, WH_TP_FORWARD);
     if (!d.threshold) return;
     void *x = g->c.data;
     wh_dropout_rows(net, pass, &d, x, x);
@@ -125,7 +127,7 @@ static void add_branch(struct wh_net *net, const struct wh_pass *pass, int layer
 
 void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
                       struct wh_layer_acts *a, void *x_out) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
 
     wh_norm_forward(net, n, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);

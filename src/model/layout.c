@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arch/norm_blocks.h"
 #include "base/tree.h"
+#include "comm/reduce.h"
 #include "model/gradient.h"
 #include "model/net.h"
 #include "model/rope.h"
@@ -17,9 +19,12 @@ static size_t qkv_width(const struct wh_model *m) { return ((size_t)m->H + 2 * (
 static size_t up_width(const struct wh_model *m) { return (size_t)m->F * (m->gated ? 2 : 1); }
 
 /* Tokens per block of logits: whole sequences, or an even part of one (whole ones if chunks must stay together). */
-static uint32_t choose_loss_block(const struct wh_net_shape *s) {
+uint32_t wh_net_loss_block(const struct wh_net_shape *s) {
     uint32_t T = s->T, n = s->micro_batch * T;
-    uint64_t fit = (uint64_t)LOGITS_BYTES_MAX / ((uint64_t)s->model->V * sizeof(float));
+    /* equal on all tensor ranks: by the longest part of the vocabulary */
+    const uint64_t V =
+        (s->model->V + s->grain.tensor - 1) / s->grain.tensor * (s->grain.tensor / wh_net_tensor_ranks(s));
+    uint64_t fit = (uint64_t)LOGITS_BYTES_MAX / ((V < s->model->V ? V : s->model->V) * sizeof(float));
     uint32_t wanted = s->loss_block_tokens ? s->loss_block_tokens : fit < 1 ? 1 : fit > n ? n : (uint32_t)fit;
     if (wanted >= n) return n;
     if (wanted >= T || s->grain.sequence > 1) return wanted / T ? wanted / T * T : T;
@@ -34,7 +39,7 @@ static void *take(struct wh_arena *a, enum wh_row row, size_t count, size_t elem
 
 /* Activations of one layer; `kept` says which set of buffers stays for the backward pass. */
 static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     acts->norm1_stats = take(a, row, n * 2, sizeof(float));
     acts->qkv = take(a, row, n * qkv_width(m), e);
@@ -47,64 +52,249 @@ static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_ro
 
 /* What selective recompute drops. */
 static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     acts->norm1 = take(a, row, n * m->C, e);
     acts->norm2 = take(a, row, n * m->C, e);
     acts->act = take(a, row, n * max2(m->F, (size_t)m->H * m->D), e);
 }
 
-static void place_activations(struct wh_net *net, struct wh_arena *a) {
-    const struct wh_model *m = net->shape.model;
-    bool whole = false, elementwise = false; /* is there a layer that shares these */
-    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    struct wh_layer_acts shared = {0};
-    for (uint32_t l = 0; l < m->L; l++) {
-        whole = whole || wh_net_keep(&net->shape, l) == WH_KEEP_INPUTS;
-        elementwise = elementwise || wh_net_keep(&net->shape, l) != WH_KEEP_ALL;
-    }
-    if (whole) place_whole_layer(net, a, WH_ROW_RECOMPUTE, &shared);
-    if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &shared);
-    for (uint32_t l = 0; l <= m->L; l++) /* forward only: two take turns */
-        net->x[l] = net->shape.train || l < 2 ? take(a, WH_ROW_ACTIVATIONS, n * m->C, e) : net->x[l - 2];
-    for (uint32_t l = 0; l < m->L; l++) {
-        const enum wh_keep keep = wh_net_keep(&net->shape, l);
-        net->acts[l] = shared;
-        if (keep != WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);
-        if (keep == WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_ACTIVATIONS, &net->acts[l]);
-    }
-    net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
-    net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
-    net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V, sizeof(float));
-    net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
+/* Where what the collectives of data-parallel ranks touch is taken from. */
+static struct wh_arena *data_arena(struct wh_net *net, struct wh_arena *own) {
+    return wh_net_ranks(&net->shape) > 1 ? &net->shared : own;
 }
 
-static void place_states(struct wh_net *net, struct wh_arena *a) {
+static uint32_t longest_chunk(const struct wh_net *net) {
+    uint32_t most = 0;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++) {
+        const struct wh_net_chunk *k = wh_net_chunk(net, c);
+        if (k->end - k->first > most) most = k->end - k->first;
+    }
+    return most;
+}
+
+static bool has_head(const struct wh_net *net) {
+    bool has = false;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++) has = has || wh_net_chunk(net, c)->head;
+    return has;
+}
+
+/* Do chunks put out to other ranks, or take in from them? */
+static bool is_pipeline(const struct wh_net *net) {
+    bool all = false;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++)
+        all = all || (wh_net_chunk(net, c)->embed && wh_net_chunk(net, c)->head);
+    return !all;
+}
+
+/* The strictest of what the chunks' i-th layers keep: a slot serves all of them. */
+static enum wh_keep slot_keep(const struct wh_net *net, uint32_t i) {
+    enum wh_keep keep = WH_KEEP_INPUTS;
+    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++) {
+        const struct wh_net_chunk *k = wh_net_chunk(net, c);
+        if (i >= k->end - k->first) continue;
+        const enum wh_keep one = wh_net_keep(&net->shape, k->first + i);
+        if (one < keep) keep = one;
+    }
+    return keep;
+}
+
+static void place_slot(struct wh_net *net, struct wh_arena *a, struct wh_net_slot *slot,
+                       const struct wh_layer_acts *common) {
+    const size_t n = (size_t)net->shape.micro_batch * net->shape.T, C = net->shape.model->C;
+    const size_t e = wh_dtype_bytes(net->shape.dtype);
+    const uint32_t layers = longest_chunk(net), last = layers - !has_head(net);
+    struct wh_arena *first = is_pipeline(net) ? &net->shared : a; /* x[0] comes from another rank */
+    for (uint32_t l = 0; l <= last; l++)                          /* forward only: two take turns */
+        slot->x[l] =
+            net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, n * C, e) : slot->x[l - 2];
+    for (uint32_t l = 0; l < layers; l++) {
+        const enum wh_keep keep = slot_keep(net, l);
+        slot->acts[l] = *common;
+        if (keep != WH_KEEP_INPUTS) place_whole_layer(net, a, WH_ROW_ACTIVATIONS, &slot->acts[l]);
+        if (keep == WH_KEEP_ALL) place_elementwise(net, a, WH_ROW_ACTIVATIONS, &slot->acts[l]);
+    }
+}
+
+/* Room for what goes to other stages and comes from them. */
+static void place_messages(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
-    size_t elems = s->params->buffer_elems;
-    net->weights = take(a, WH_ROW_WEIGHTS, elems, wh_dtype_bytes(s->dtype));
-    net->master = net->weights;
-    if (s->dtype != WH_F32) net->master = s->train ? take(a, WH_ROW_MASTER, elems, sizeof(float)) : NULL;
-    if (!s->train) return;
-    net->grads = take(a, WH_ROW_GRADS, elems, wh_dtype_bytes(s->grad_dtype));
-    net->adam_m = take(a, WH_ROW_ADAM_M, elems, sizeof(float));
-    net->adam_v = take(a, WH_ROW_ADAM_V, elems, sizeof(float));
+    const size_t n = (size_t)s->micro_batch * s->T * s->model->C, e = wh_dtype_bytes(s->dtype);
+    struct wh_arena *shared = &net->shared;
+    for (uint32_t i = 0; i < WH_NET_OUTPUTS; i++) net->act_out[i] = take(shared, WH_ROW_PIPE, n, e);
+    for (uint32_t i = 0; i < WH_NET_OUTPUTS && s->train; i++) net->grad_out[i] = take(shared, WH_ROW_PIPE, n, e);
+    for (uint32_t i = 0; i < s->grad_slots && s->train; i++) net->grad[i] = take(shared, WH_ROW_BACKWARD, n, e);
+}
+
+/* What the parts of a split backward pass hand over. */
+static void place_saved(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_model *m = &net->local;
+    const size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    net->d_act = take(a, WH_ROW_BACKWARD, n * max2(m->F, (size_t)m->H * m->D), e);
+    for (uint32_t i = 0; i < net->shape.grad_slots; i++)
+        for (uint32_t l = 0; l < longest_chunk(net); l++) {
+            struct wh_layer_saved *s = &net->saved[i][l];
+            void **rows[] = {&s->dy_down, &s->dy_o, &s->d_norm1, &s->d_norm2};
+            for (size_t k = 0; k < 4; k++) *rows[k] = take(a, WH_ROW_BACKWARD, n * m->C, e);
+            s->d_qkv = take(a, WH_ROW_BACKWARD, n * qkv_width(m), e);
+            if (slot_keep(net, l) != WH_KEEP_ALL) s->d_up = take(a, WH_ROW_BACKWARD, n * up_width(m), e);
+        }
+}
+
+/* What tensor ranks add up. It lies at the same place on all of them. */
+static void place_partial(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const bool cut = wh_net_tensor_ranks(s) > 1;
+    net->tp_rows = take(cut ? &net->shared : a, WH_ROW_LOGITS, 3 * (size_t)net->loss_block, sizeof(float));
+    if (cut)
+        net->tp_partial =
+            take(&net->shared, WH_ROW_TENSOR, (size_t)s->micro_batch * s->T * s->model->C + 1, sizeof(float));
+}
+
+static void place_activations(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_model *m = &net->local;
+    bool whole = false, elementwise = false; /* is there a layer that shares these */
+    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    struct wh_layer_acts common = {0};
+    for (uint32_t l = 0; l < longest_chunk(net); l++) {
+        whole = whole || slot_keep(net, l) == WH_KEEP_INPUTS;
+        elementwise = elementwise || slot_keep(net, l) != WH_KEEP_ALL;
+    }
+    if (whole) place_whole_layer(net, a, WH_ROW_RECOMPUTE, &common);
+    if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &common);
+    for (uint32_t i = 0; i < net->shape.act_slots; i++) place_slot(net, a, &net->slot[i], &common);
+    if (is_pipeline(net)) place_messages(net);
+    net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
+    net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
+    if (!has_head(net)) return;
+    net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
+    net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
+    net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V + 1, sizeof(float)); /* never NULL */
+}
+
+static size_t unit_elems(const struct wh_net *net, uint32_t unit) {
+    return net->unit_border[unit + 1] - net->unit_border[unit];
+}
+
+static size_t longest_share(const struct wh_net_data *d) {
+    size_t most = 0;
+    for (uint32_t r = 0; r < d->ranks; r++) most = max2(most, d->owner_border[r + 1] - d->owner_border[r]);
+    return most;
+}
+
+static void *at_elem(void *buffer, size_t elem, size_t elem_bytes) { /* NULL while measuring */
+    return buffer ? (char *)buffer + elem * elem_bytes : NULL;
+}
+
+/* Room for one layer's unit; those that use it in turn are equally long. Unit u uses rooms[(how many layers are held before
+ * it) % count]. */
+static void share_rooms(const struct wh_net *net, struct wh_arena *a, enum wh_row row, size_t elem_bytes,
+                        uint32_t count, void **units) {
+    const uint32_t L = net->shape.model->L;
+    void *rooms[WH_ZERO_AHEAD_MAX + 1];
+    uint32_t position = 0;
+    for (uint32_t u = 1; u <= L; u++) {
+        if (unit_elems(net, u) == 0) continue;
+        if (position < count) rooms[position] = take(a, row, unit_elems(net, u), elem_bytes);
+        units[u] = rooms[position++ % count];
+    }
+}
+
+/* Slots that units are gathered into: outside the layers, then layers (wh_zero_slot). */
+static void place_gathered(struct wh_net *net, struct wh_arena *shared) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t tail = s->model->L + 1;
+    const size_t e = wh_dtype_bytes(s->dtype);
+    const size_t outside = s->model->tied ? unit_elems(net, 0) : max2(unit_elems(net, 0), unit_elems(net, tail));
+    net->unit_weights[0] = take(shared, WH_ROW_GATHERED, outside, e);
+    net->unit_weights[tail] =
+        s->model->tied ? take(shared, WH_ROW_GATHERED, unit_elems(net, tail), e) : net->unit_weights[0];
+    share_rooms(net, shared, WH_ROW_GATHERED, e, s->data.prefetch + 1, net->unit_weights);
+}
+
+static void place_weights(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t zero = s->data.zero_stage, units = s->model->L + 2;
+    const size_t e = wh_dtype_bytes(s->dtype), own = net->own.end - net->own.begin;
+    net->weights_first = zero == 3 ? net->own.begin : 0;
+    net->weights = take(zero >= 1 ? data_arena(net, a) : a, WH_ROW_WEIGHTS,
+                        zero == 3 ? longest_share(&s->data) : s->params->buffer_elems, e);
+    if (zero == 3) place_gathered(net, data_arena(net, a));
+    for (uint32_t u = 0; u < units && zero < 3; u++)
+        net->unit_weights[u] = at_elem(net->weights, net->unit_border[u], e);
+    if (wh_net_chunk(net, 0)->embed && !wh_net_param(net, WH_P_EMBED_TOKEN, -1))
+        net->table_copy = take(&net->shared, WH_ROW_WEIGHTS, (size_t)net->local.V * s->model->C, e);
+    net->master = net->weights, net->master_first = net->weights_first;
+    if (s->dtype == WH_F32) return;
+    net->master = s->train ? take(a, WH_ROW_MASTER, own, sizeof(float)) : NULL;
+    net->master_first = net->own.begin;
+}
+
+/* Sums by unit: one room for what lies behind the layers, one for a tied table, some that the layers take in turn. */
+static void place_sum_slots(struct wh_net *net, struct wh_arena *shared) {
+    const uint32_t tail = net->shape.model->L + 1;
+    const size_t e = net->contributions * wh_dtype_bytes(wh_net_sum_dtype(&net->shape));
+    net->unit_sums[tail] = take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, tail), e);
+    net->unit_sums[0] = net->shape.model->tied ? take(shared, WH_ROW_GRADS_SUMS, unit_elems(net, 0), e) : NULL;
+    share_rooms(net, shared, WH_ROW_GRADS_SUMS, e, WH_NET_SUM_SLOTS, net->unit_sums);
+}
+
+static void place_gradients(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    struct wh_arena *shared = data_arena(net, a);
+    const enum wh_dtype t = wh_net_sum_dtype(s);
+    const size_t e = wh_dtype_bytes(s->grad_dtype), sum_bytes = wh_dtype_bytes(t), line = s->params->buffer_elems;
+    const bool ranks = wh_net_ranks(s) > 1, by_unit = wh_net_by_unit(s), same = s->grad_dtype == t && !by_unit;
+    const bool parts = wh_net_grads_in_parts(s);
+    const size_t stride = (line * sum_bytes + WH_ARENA_ALIGN - 1) / WH_ARENA_ALIGN * WH_ARENA_ALIGN / sum_bytes;
+    net->grads_first = parts ? net->own.begin : 0;
+    net->grads = take(same ? shared : a, WH_ROW_GRADS, parts ? net->own.end - net->own.begin : line, e);
+    net->sums_elems = by_unit ? 0 : stride;
+    if (by_unit) place_sum_slots(net, shared);
+    if (ranks && !by_unit) {
+        /* contribution 0, then the others; gradients of the same format are contribution 0 */
+        void *sums = same ? net->grads : take(shared, WH_ROW_GRADS_SUMS, line, sum_bytes);
+        take(shared, WH_ROW_GRADS_SUMS, (net->contributions - 1) * stride, sum_bytes);
+        for (uint32_t u = 0; u < s->model->L + 2; u++)
+            net->unit_sums[u] = at_elem(sums, net->unit_border[u], sum_bytes);
+    }
     net->pending = take(a, WH_ROW_GRADS_PENDING, wh_gradient_pending_elems(net, NULL), sizeof(float));
 }
 
-static void place_backward(struct wh_net *net, struct wh_arena *a) {
-    const struct wh_model *m = net->shape.model;
-    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    size_t tokens = (size_t)net->shape.global_batch * net->shape.T;
+static void place_states(struct wh_net *net, struct wh_arena *a) {
+    const size_t own = net->own.end - net->own.begin;
+    place_weights(net, a);
     if (!net->shape.train) return;
-    net->dx = take(a, WH_ROW_BACKWARD, tokens * m->C, e);
-    net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, e);
+    place_gradients(net, a);
+    net->adam_m = take(a, WH_ROW_ADAM_M, own, sizeof(float));
+    net->adam_v = take(a, WH_ROW_ADAM_V, own, sizeof(float));
+}
+
+/* Is a table of embeddings held here, whose gradient is summed from that of the embedded tokens? */
+static bool has_embedding(const struct wh_net *net) {
+    return wh_net_param(net, WH_P_EMBED_TOKEN, -1) || wh_net_param(net, WH_P_EMBED_POSITION, -1);
+}
+
+static void place_backward(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const struct wh_model *m = s->model;
+    const size_t n = (size_t)s->micro_batch * s->T, tokens = (size_t)s->global_batch * s->T;
+    const size_t leaves = (size_t)s->grain.data * s->grain.sequence * s->grain.tensor;
+    if (!s->train) return;
+    net->leaf_loss = take(a, WH_ROW_BATCH, leaves, sizeof(double));
+    net->norm_partial =
+        take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor), sizeof(double));
+    if (s->split_backward) place_saved(net, a);
+    net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, wh_dtype_bytes(s->dtype));
+    if (!has_embedding(net) && !wh_net_chunk(net, 0)->embed) return;
+    net->dx = take(is_pipeline(net) ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD, tokens * m->C,
+                   wh_dtype_bytes(s->dtype));
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
-    net->token_first = take(a, WH_ROW_BATCH, (size_t)m->V + 1, sizeof(uint32_t));
+    net->token_first = take(a, WH_ROW_BATCH, (size_t)s->model->V + 1, sizeof(uint32_t));
 }
 
 static void place_scratch(struct wh_net *net, struct wh_arena *a) {
-    const struct wh_model *m = net->shape.model;
+    const struct wh_model *m = &net->local;
     const struct wh_net_shape *s = &net->shape;
     size_t widest = max2(up_width(m), max2(qkv_width(m), max2(2 * (size_t)m->C, m->F))), threads = (size_t)s->threads;
     size_t half = m->D / 2;
@@ -124,6 +314,7 @@ static void place_scratch(struct wh_net *net, struct wh_arena *a) {
 }
 
 static void place(struct wh_net *net, struct wh_arena *a) {
+    place_partial(net, a); /* first: tensor ranks hold parts of different lengths of all that follows */
     place_states(net, a);
     place_activations(net, a);
     place_backward(net, a);
@@ -148,25 +339,46 @@ static enum wh_status new_parts(uint32_t slices, const size_t *blocks, size_t bl
     return WH_OK;
 }
 
+/* Slices of the vocabulary that is held here; those of the end may be shorter, or empty. */
+static enum wh_status new_vocabulary_parts(struct wh_net *net) {
+    const uint32_t S = net->shape.grain.tensor, each = S / wh_net_tensor_ranks(&net->shape);
+    struct wh_net_parts *p = &net->parts_vocab;
+    p->list = calloc(each, sizeof *p->list);
+    if (!p->list) return WH_FAIL(WH_NOMEM, "no memory for %u slices", each);
+    for (uint32_t s = 0; s < each; s++) {
+        const struct wh_range r = wh_grain_slice(net->shape.model->V, S, net->shape.tensor.rank * each + s);
+        if (r.begin == r.end) continue;
+        p->list[p->count++] = (struct wh_gemm_part){
+            .begin = (uint32_t)(r.begin - net->first_token), .length = (uint32_t)(r.end - r.begin), .ends_grain = true};
+    }
+    return WH_OK;
+}
+
 static enum wh_status new_all_parts(struct wh_net *net) {
-    const struct wh_model *m = net->shape.model;
-    const uint32_t S = net->shape.grain.tensor;
+    const struct wh_model *m = &net->local;
+    const uint32_t S = net->shape.grain.tensor / wh_net_tensor_ranks(&net->shape);
     const size_t q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
     WH_TRY(new_parts(S, (size_t[]){q}, 1, &net->parts_o));
     WH_TRY(new_parts(S, (size_t[]){F}, 1, &net->parts_down));
     WH_TRY(new_parts(S, (size_t[]){q, kv, kv}, 3, &net->parts_qkv));
     WH_TRY(new_parts(S, (size_t[]){F, F}, m->gated ? 2 : 1, &net->parts_up));
-    return new_parts(S, (size_t[]){m->V}, 1, &net->parts_vocab);
+    return new_vocabulary_parts(net);
 }
 
-static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens,
+/* `leaf_calls`: of the GEMM, which rounds its result but no node inside. */
+static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens, bool leaf_calls,
                                struct wh_net_sums *out) {
+    const bool rounded = wh_net_sum_dtype(s) != WH_F32;
     const struct wh_sum_shape shape = {.sequences = s->global_batch,
                                        .positions = s->T,
                                        .groups = s->grain.data,
+                                       .first_group = s->data.rank * (s->grain.data / wh_net_ranks(s)),
+                                       .group_count = s->grain.data / wh_net_ranks(s),
                                        .chunks = chunks,
                                        .piece_tokens = piece_tokens,
-                                       .span_tokens = s->micro_batch * s->T};
+                                       .span_tokens = s->micro_batch * s->T,
+                                       .rounded = rounded,
+                                       .leaf_calls = rounded && leaf_calls};
     WH_TRY(wh_sum_plan_new(&shape, &out->plan));
     out->parts = calloc(out->plan.part_count, sizeof *out->parts);
     if (!out->parts) return WH_FAIL(WH_NOMEM, "no memory for a plan of %u parts", out->plan.part_count);
@@ -177,25 +389,66 @@ static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, ui
     return WH_OK;
 }
 
+/* All sums have the same contributions: chunks are a power of two among ranks (config/check.c). */
+static enum wh_status new_joins(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t ranks = wh_net_ranks(s);
+    WH_TRY(wh_sum_joins(s->grain.data, s->grain.sequence, ranks, &net->joins));
+    for (uint32_t r = 0; r < ranks; r++)
+        if (net->joins.inputs[r] > net->contributions) net->contributions = net->joins.inputs[r];
+    WH_ASSERT(net->sum_matrix.plan.roots == net->joins.inputs[s->data.rank] &&
+              net->sum_head.plan.roots == net->sum_matrix.plan.roots &&
+              net->sum_vector.plan.roots == net->sum_matrix.plan.roots);
+    return WH_OK;
+}
+
+static enum wh_status new_slots(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t layers = longest_chunk(net);
+    net->slot = calloc(s->act_slots, sizeof *net->slot);
+    net->grad = calloc(s->grad_slots, sizeof *net->grad);
+    if (!net->slot || !net->grad) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->act_slots);
+    if (s->split_backward) net->saved = calloc(s->grad_slots, sizeof *net->saved);
+    if (s->split_backward && !net->saved) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->grad_slots);
+    for (uint32_t i = 0; i < s->grad_slots && s->split_backward; i++) {
+        net->saved[i] = calloc(layers, sizeof **net->saved);
+        if (!net->saved[i]) return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", layers);
+    }
+    for (uint32_t i = 0; i < s->act_slots; i++) {
+        struct wh_net_slot *slot = &net->slot[i];
+        slot->x = calloc(layers + 1, sizeof *slot->x);
+        slot->acts = calloc(layers, sizeof *slot->acts);
+        if (!slot->x || !slot->acts) return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", layers);
+    }
+    return WH_OK;
+}
+
 static enum wh_status new_tables(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
     const struct wh_model *m = s->model;
     net->param = calloc((size_t)(m->L + 1) * WH_P_COUNT, sizeof *net->param);
-    net->x = calloc(m->L + 1, sizeof *net->x);
-    net->acts = calloc(m->L, sizeof *net->acts);
-    net->pending_offset = calloc(s->params->count, sizeof *net->pending_offset);
-    if (!net->param || !net->x || !net->acts || !net->pending_offset)
+    net->pending_offset = calloc(s->params->count + 1, sizeof *net->pending_offset);
+    net->unit_border = calloc(m->L + 3, sizeof *net->unit_border);
+    net->unit_weights = calloc(m->L + 2, sizeof *net->unit_weights);
+    net->unit_sums = calloc(m->L + 2, sizeof *net->unit_sums);
+    if (!net->param || !net->pending_offset || !net->unit_border || !net->unit_weights || !net->unit_sums)
         return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", m->L);
+    WH_TRY(new_slots(net));
     for (size_t i = 0; i < s->params->count; i++) {
         const struct wh_param *p = &s->params->list[i];
         net->param[(p->layer < 0 ? (int)m->L : p->layer) * WH_P_COUNT + (int)p->id] = p;
     }
-    net->loss_block = choose_loss_block(s);
+    wh_params_units(s->params, m->L, net->unit_border);
+    net->own = (struct wh_range){0, s->params->buffer_elems};
+    if (s->data.zero_stage >= 1 && wh_net_ranks(s) > 1)
+        net->own = (struct wh_range){s->data.owner_border[s->data.rank], s->data.owner_border[s->data.rank + 1]};
+    net->loss_block = wh_net_loss_block(s);
     WH_TRY(new_all_parts(net));
     if (!s->train) return WH_OK;
-    WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, &net->sum_matrix));
-    WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, &net->sum_head));
-    return new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, &net->sum_vector);
+    WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, true, &net->sum_matrix));
+    WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, true, &net->sum_head));
+    WH_TRY(new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, false, &net->sum_vector));
+    return new_joins(net);
 }
 
 static void free_sums(struct wh_net_sums *s) {
@@ -203,37 +456,60 @@ static void free_sums(struct wh_net_sums *s) {
     free(s->parts);
 }
 
+/* This tensor rank's share of what is cut. */
+static void set_local(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t n = wh_net_tensor_ranks(s), S = s->grain.tensor, each = S / n;
+    net->local = *s->model;
+    net->local.H /= n, net->local.Hkv /= n, net->local.F /= n;
+    net->first_token = wh_grain_slice(s->model->V, S, s->tensor.rank * each).begin;
+    net->local.V = (uint32_t)(wh_grain_slice(s->model->V, S, (s->tensor.rank + 1) * each - 1).end - net->first_token);
+}
+
 static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *net) {
-    *net = (struct wh_net){.shape = *shape, .pool.threads = shape->threads};
+    *net = (struct wh_net){.shape = *shape,
+                           .whole = {0, shape->model->L, true, true},
+                           .fresh_slot = UINT32_MAX,
+                           .pool.threads = shape->threads};
+    set_local(net);
+    if (net->shape.act_slots == 0) net->shape.act_slots = 1;
+    if (net->shape.grad_slots == 0) net->shape.grad_slots = 1;
     net->vec = wh_vec_select(shape->kernels);
+    net->reduce = wh_reduce_select(shape->kernels);
     net->attention = wh_attention_select(shape->kernels);
     net->pool.kernel = wh_gemm_select(shape->kernels);
-    if (!net->vec || !net->attention || !net->pool.kernel)
+    if (!net->vec || !net->reduce || !net->attention || !net->pool.kernel)
         return WH_FAIL(WH_CONFIG, "kernels '%s' can't run on this processor", shape->kernels ? shape->kernels : "auto");
     net->attention_scale = (float)(1.0 / sqrt((double)shape->model->D));
     WH_TRY(new_tables(net));
     net->arena = wh_arena_measuring("job");
+    net->shared = wh_arena_measuring("shared");
     place(net, &net->arena);
     return WH_OK;
 }
 
-enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *out) {
+enum wh_status wh_net_predict(const struct wh_net_shape *shape, struct wh_arena *own, struct wh_arena *shared) {
     struct wh_net net;
     enum wh_status status = measure(shape, &net);
-    if (status == WH_OK) *out = net.arena;
+    if (status == WH_OK) *own = net.arena;
+    if (status == WH_OK && shared) *shared = net.shared;
     wh_net_free(&net);
     return status;
 }
 
 enum wh_status wh_net_new(const struct wh_net_shape *shape, struct wh_net *out) {
     struct wh_net net;
+    void *shared = NULL;
     enum wh_status status;
     WH_TRY_GOTO(measure(shape, &net), free_net);
     WH_TRY_GOTO(wh_memory_reserve(net.arena.used_bytes, &net.memory), free_net);
     net.memory_bytes = net.arena.used_bytes;
+    if (net.shared.used_bytes) WH_TRY_GOTO(wh_comm_buffer(shape->data.job, net.shared.used_bytes, &shared), free_net);
     net.arena = wh_arena_over("job", net.memory, net.memory_bytes);
+    net.shared = wh_arena_over("shared", shared, net.shared.used_bytes);
     place(&net, &net.arena);
     wh_arena_seal(&net.arena);
+    wh_arena_seal(&net.shared);
     if (shape->train) wh_gradient_pending_elems(&net, net.pending_offset);
     if (net.rope_cos) wh_rope_tables(shape->model, shape->T, net.rope_cos, net.rope_sin);
     *out = net;
@@ -246,9 +522,18 @@ free_net:
 void wh_net_free(struct wh_net *net) {
     wh_memory_release(net->memory, net->memory_bytes);
     free(net->param);
-    free(net->x);
-    free(net->acts);
+    for (uint32_t i = 0; net->slot && i < net->shape.act_slots; i++) {
+        free(net->slot[i].x);
+        free(net->slot[i].acts);
+    }
+    for (uint32_t i = 0; net->saved && i < net->shape.grad_slots; i++) free(net->saved[i]);
+    free(net->saved);
+    free(net->slot);
+    free(net->grad);
     free(net->pending_offset);
+    free(net->unit_border);
+    free(net->unit_weights);
+    free(net->unit_sums);
     free(net->parts_o.list), free(net->parts_down.list), free(net->parts_qkv.list);
     free(net->parts_up.list), free(net->parts_vocab.list);
     free_sums(&net->sum_matrix), free_sums(&net->sum_head), free_sums(&net->sum_vector);

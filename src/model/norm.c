@@ -9,15 +9,15 @@ static const struct wh_param *norm_bias(const struct wh_net *net, enum wh_param_
 }
 
 static const float *read_vector(const struct wh_net *net, const struct wh_param *p, float *scratch) {
-    return wh_rows_read(net, net->weights, p->offset, p->elems, scratch);
+    return wh_rows_read(net, wh_net_weight(net, p->id, p->layer), 0, p->elems, scratch);
 }
 
 void wh_norm_forward(struct wh_net *net, size_t n, const void *x, enum wh_param_id gain, int layer, void *y,
                      float *stats) {
     const uint64_t since = wh_clock_ns();
-    const size_t C = net->shape.model->C;
-    const float eps = net->shape.model->norm_eps;
-    const bool full = net->shape.model->layer_norm;
+    const size_t C = net->local.C;
+    const float eps = net->local.norm_eps;
+    const bool full = net->local.layer_norm;
     const struct wh_param *g = wh_net_param(net, gain, layer), *b = full ? norm_bias(net, gain, layer) : NULL;
 #pragma omp parallel num_threads(net->shape.threads)
     {
@@ -47,24 +47,32 @@ struct norm_back {
 /* Adds token row r to the gradients of gain (and bias behind it). */
 static void gain_row(const void *context, size_t r, float *acc, float *scratch) {
     const struct norm_back *k = context;
-    const size_t C = k->net->shape.model->C;
+    const size_t C = k->net->local.C;
     const float *dy = wh_rows_read(k->net, k->dy, r * C, C, scratch);
     const float *x = wh_rows_read(k->net, k->x, r * C, C, scratch + C);
     const float mean = k->stats[2 * r], rstd = k->stats[2 * r + 1];
-    if (k->net->shape.model->layer_norm)
+    if (k->net->local.layer_norm)
         k->net->vec->layer_norm_grads(acc, acc + C, dy, x, mean, rstd, C);
     else
         k->net->vec->rms_norm_grads(acc, dy, x, rstd, C);
 }
 
-void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *x, const float *stats, const void *dy,
-                      enum wh_param_id gain, int layer, bool add, void *dx) {
+void wh_norm_gain_gradient(struct wh_net *net, uint32_t piece, const void *x, const float *stats, const void *dy,
+                           enum wh_param_id gain, int layer) {
     const uint64_t since = wh_clock_ns();
-    const size_t C = net->shape.model->C;
-    const bool full = net->shape.model->layer_norm;
+    const bool full = net->local.layer_norm;
     const struct wh_param *g = wh_net_param(net, gain, layer), *b = full ? norm_bias(net, gain, layer) : NULL;
     const struct norm_back context = {net, x, dy, stats};
     wh_gradient_vectors(net, piece, g, b, gain_row, &context);
+    wh_net_book(net, WH_TIME_NORM_BACK, since);
+}
+
+void wh_norm_input_gradient(struct wh_net *net, size_t n, const void *x, const float *stats, const void *dy,
+                            enum wh_param_id gain, int layer, bool add, void *dx) {
+    const uint64_t since = wh_clock_ns();
+    const size_t C = net->local.C;
+    const bool full = net->local.layer_norm;
+    const struct wh_param *g = wh_net_param(net, gain, layer);
 #pragma omp parallel num_threads(net->shape.threads)
     {
         float *scratch = wh_rows_scratch(net), *back = scratch + 2 * C;
@@ -89,4 +97,10 @@ void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *
         }
     }
     wh_net_book(net, WH_TIME_NORM_BACK, since);
+}
+
+void wh_norm_backward(struct wh_net *net, uint32_t piece, size_t n, const void *x, const float *stats, const void *dy,
+                      enum wh_param_id gain, int layer, bool add, void *dx) {
+    wh_norm_gain_gradient(net, piece, x, stats, dy, gain, layer);
+    wh_norm_input_gradient(net, n, x, stats, dy, gain, layer, add, dx);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -215,6 +216,12 @@ void wh_child_signal(struct wh_children *c, uint32_t i, int number) {
 }
 
 void wh_child_kill(struct wh_children *c, uint32_t i) { wh_child_signal(c, i, SIGKILL); }
+
+/* In one piece, as far as the pipe takes it: OpenMP and others may speak at the same time. */
+void wh_child_say(const char *line) {
+    const struct iovec pieces[] = {{(void *)(uintptr_t)line, strlen(line)}, {(void *)(uintptr_t) "\n", 1}};
+    while (writev(STDERR_FILENO, pieces, 2) < 0 && errno == EINTR) continue;
+}
 
 void wh_children_free(struct wh_children *c) {
     if (!c) return;

@@ -59,6 +59,9 @@ int wh_child_pid(const struct wh_children *c, uint32_t i); /* 0: never started *
 void wh_child_signal(struct wh_children *c, uint32_t i, int signal);
 void wh_child_kill(struct wh_children *c, uint32_t i);
 
+/* In a child: a line to the parent, among its output. */
+void wh_child_say(const char *line);
+
 /* Kills and reaps what still runs; signals are as before. Takes NULL. */
 void wh_children_free(struct wh_children *c);
 

@@ -15,6 +15,8 @@ void wh_signal_watch(void) {
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 

@@ -1,5 +1,5 @@
-/* Requests to stop: SIGTERM, SIGUSR1 (a scheduler's warning: save and leave with 75) and SIGINT (Ctrl-C: save and leave
- * with 130). The handler only remembers the first; the training loop looks between steps. A second SIGINT kills.
+/* Requests to stop: SIGTERM, SIGUSR1 (a scheduler's warning: save and leave with 75), SIGHUP (the terminal went away: the
+ * same, unless nohup has it ignored) and SIGINT (Ctrl-C: save and leave with 130). The handler only remembers the first; the training loop looks between steps. A second SIGINT kills.
  * A reader of the output that went away (SIGPIPE) doesn't end the run: its log is in the run folder too. */
 #ifndef WH_OS_SIGNAL_H
 #define WH_OS_SIGNAL_H

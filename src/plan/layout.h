@@ -6,23 +6,27 @@
  *     wh_layout_free(&l);
  *
  * Counted from the parameter table (arch/params.h), so a rank's numbers are sums of pieces that exist, not the model's
- * size divided by something. Without the padding of flat buffers, activations, buckets and scratch. */
+ * size divided by something. `params` counts parameters; elements and bytes are those of the flat buffers, gaps of
+ * alignment included, and shares are those of arch/owners.h, which the training step reads too. Without activations,
+ * buckets and scratch. */
 #ifndef WH_PLAN_LAYOUT_H
 #define WH_PLAN_LAYOUT_H
 
 #include "arch/params.h"
 #include "config/config.h"
 #include "mesh/mesh.h"
+#include "plan/stages.h"
 
 struct wh_layout_options {
-    uint32_t ranks_per_machine; /* 0: all on one */
-    bool balance_blocks;        /* embedding and head count as a layer each when layers are shared out to stages */
+    uint32_t ranks_per_machine;     /* 0: all on one */
+    enum wh_stages_balance balance; /* other than COST: a what-if; pp_layers would have to say it */
 };
 
 struct wh_layout_rank {
-    uint64_t params;          /* of its stage and tensor slice */
-    uint64_t owned;           /* of those: whose optimizer state it keeps; with ZeRO >= 1 a share of the data group's */
-    uint64_t weight_bytes;    /* compute weights; ZeRO 3: of the share */
+    uint64_t params;          /* of its stages and tensor slice; with the copy of a tied table */
+    uint64_t line_elems;      /* of a flat buffer that holds them */
+    uint64_t owned_elems;     /* of those: whose optimizer state it keeps; with ZeRO >= 1 a share of the data group's */
+    uint64_t weight_bytes;    /* compute weights; ZeRO 3: of the share. And a tied table's copy */
     uint64_t grad_bytes;      /* ZeRO >= 2: of the share */
     uint64_t optimizer_bytes; /* two moments, and fp32 master weights where the compute weights are bf16 */
 };
@@ -30,8 +34,9 @@ struct wh_layout_rank {
 struct wh_layout {
     struct wh_mesh mesh;
     uint32_t zero_stage;
-    size_t *layer_border;        /* [pp + 1] */
-    bool tied_copy;              /* the last stage keeps a copy of the token embedding as its head */
+    struct wh_sched_shape shape; /* of the pipeline: which stages its ranks hold */
+    size_t *layer_border;        /* [stages + 1] */
+    bool tied_copy;              /* the first stage has a copy of the token embedding, which the last one's head is */
     struct wh_layout_rank *rank; /* [world] */
 };
 

@@ -5,22 +5,19 @@
 
 #include "comm/exec.h"
 #include "comm/reduce.h"
-#include "os/clock.h"
 #include "os/memory.h"
 #include "run/bench_coll_data.h"
+#include "run/time_coll.h"
 
-enum { BATCHES_MAX = 1000, BATCHES_MIN = 3, WARM_UP_CALLS = 2, ROOT = 0, SLACK_BYTES = 1 << 16, AGREED = 4 };
-static const double batch_us = 100; /* long against a clock's resolution and the barrier before it */
+enum { ROOT = 0, SLACK_BYTES = 1 << 16, COPY_BYTES = 16 << 10 };
 
 struct wh_bench_coll {
     struct wh_bench_coll_what what;
     uint32_t rank, ranks;
     struct wh_comm *comm;
-    char *in, *out;                         /* max_bytes each */
-    double *agree;                          /* [AGREED], shared */
-    struct wh_comm_plan *barrier, *largest; /* between batches */
+    char *in, *out; /* max_bytes each */
     const struct wh_reduce *reduce;
-    double us[BATCHES_MAX];
+    struct wh_time_coll timer;
 };
 
 size_t wh_bench_coll_arena_bytes(const struct wh_bench_coll_what *what) {
@@ -39,18 +36,11 @@ static enum wh_status take(struct wh_bench_coll *b, struct wh_comm_job *job, cha
 
 static enum wh_status prepare(struct wh_bench_coll *b, struct wh_comm_job *job) {
     uint32_t members[WH_COMM_RANKS_MAX];
-    void *agree;
     for (uint32_t i = 0; i < b->ranks; i++) members[i] = i;
     WH_TRY(wh_comm_open(job, 0, "bench", members, b->ranks, &b->comm));
     WH_TRY(take(b, job, &b->in));
     WH_TRY(take(b, job, &b->out));
-    WH_TRY(wh_comm_buffer(job, AGREED * sizeof *b->agree, &agree));
-    b->agree = agree;
-    const struct wh_comm_call barrier = {.op = WH_BARRIER};
-    const struct wh_comm_call largest = {
-        .op = WH_ALL_REDUCE, .in = agree, .out = agree, .count = AGREED, .dtype = WH_F64, .redop = WH_MAX};
-    WH_TRY(wh_comm_plan_make(b->comm, &barrier, &b->barrier));
-    return wh_comm_plan_make(b->comm, &largest, &b->largest);
+    return wh_time_coll_open(b->comm, &b->timer);
 }
 
 enum wh_status wh_bench_coll_open(struct wh_comm_job *job, uint32_t rank, uint32_t ranks,
@@ -68,8 +58,7 @@ enum wh_status wh_bench_coll_open(struct wh_comm_job *job, uint32_t rank, uint32
 
 void wh_bench_coll_close(struct wh_bench_coll *b) {
     if (!b) return;
-    if (b->barrier) wh_comm_plan_free(b->barrier);
-    if (b->largest) wh_comm_plan_free(b->largest);
+    wh_time_coll_close(&b->timer);
     if (b->comm) wh_comm_close(b->comm);
     if (b->what.private_memory) {
         wh_memory_release(b->in, b->what.max_bytes);
@@ -105,7 +94,7 @@ static struct wh_comm_call call_of(const struct wh_bench_coll *b, const struct s
                              .count = s->full,
                              .dtype = b->what.dtype,
                              .redop = b->what.redop,
-                             .root = ROOT};
+                             .root = b->what.op == WH_SEND ? !b->rank : ROOT};
     if (in_place) {
         c.in = c.op == WH_ALL_GATHER ? b->out + own : c.op == WH_BROADCAST ? NULL : b->out;
         c.out = c.op == WH_REDUCE_SCATTER ? b->out + own : b->out;
@@ -116,7 +105,8 @@ static struct wh_comm_call call_of(const struct wh_bench_coll *b, const struct s
 /* --- running it: one of the two --- */
 
 struct operation {
-    struct wh_comm_plan *plan;
+    struct wh_comm_plan *plan, *back; /* back: the receive of a SEND */
+    bool first;                       /* SEND: this rank begins */
     struct wh_comm_exec *exec;
 };
 
@@ -127,17 +117,31 @@ static enum wh_status run_plan(struct wh_comm_plan *plan) {
 
 static enum wh_status make_operation(const struct wh_bench_coll *b, const struct wh_comm_call *c,
                                      struct operation *out) {
-    *out = (struct operation){0};
+    *out = (struct operation){.first = b->rank == ROOT};
     if (b->what.algorithm) return wh_comm_exec_make(b->comm, c, b->what.algorithm, 0, &out->exec);
+    struct wh_comm_call back = *c;
+    back.op = WH_RECV;
+    if (c->op == WH_SEND) WH_TRY(wh_comm_plan_make(b->comm, &back, &out->back));
     return wh_comm_plan_make(b->comm, c, &out->plan);
 }
 
-static enum wh_status run_operation(const struct operation *o) {
+/* The root's message goes first. */
+static enum wh_status there_and_back(const struct operation *o) {
+    if (o->first) WH_TRY(wh_comm_start(o->plan));
+    WH_TRY(run_plan(o->back));
+    if (!o->first) WH_TRY(wh_comm_start(o->plan));
+    return wh_comm_wait(o->plan);
+}
+
+static enum wh_status run_operation(void *context) {
+    const struct operation *o = context;
+    if (o->back) return there_and_back(o);
     return o->exec ? wh_comm_exec_run(o->exec) : run_plan(o->plan);
 }
 
 static void free_operation(struct operation *o) {
     if (o->plan) wh_comm_plan_free(o->plan);
+    if (o->back) wh_comm_plan_free(o->back);
     wh_comm_exec_free(o->exec);
 }
 
@@ -162,6 +166,9 @@ static void expect(const struct wh_bench_coll *b, const struct shape *s, size_t 
     case WH_BROADCAST:
         wh_bench_coll_input(w->dtype, ROOT, i, out);
         break;
+    case WH_SEND:
+        wh_bench_coll_input(w->dtype, !b->rank, i, out);
+        break;
     case WH_REDUCE_SCATTER:
         wh_bench_coll_reduced(w->dtype, w->redop, b->ranks, b->rank * s->slice + i, out);
         break;
@@ -172,7 +179,7 @@ static void expect(const struct wh_bench_coll *b, const struct shape *s, size_t 
 }
 
 static enum wh_status verify(struct wh_bench_coll *b, const struct shape *s, const struct wh_comm_call *c,
-                             const struct operation *o, uint64_t *wrong) {
+                             struct operation *o, uint64_t *wrong) {
     const size_t each = wh_dtype_bytes(b->what.dtype);
     int64_t found = 0;
     fill(b, s, c);
@@ -190,74 +197,60 @@ static enum wh_status verify(struct wh_bench_coll *b, const struct shape *s, con
 
 /* --- time --- */
 
-/* Reads and writes `elems` floats of this rank's own once: the second half is added to the first, the sum goes to both.
- * Two streams are faster than one here, and the kernel is that of the collectives, so only the talking is left out. */
-static void rewrite(const struct wh_bench_coll *b, size_t elems) {
-    float *own = (float *)(void *)b->out;
-    void *const halves[] = {own, own + elems / 2};
-    if (elems > 1) wh_reduce_run(b->reduce, WH_F32, WH_SUM, (const void *const *)halves, 2, halves, 2, elems / 2);
+/* What this rank does of an operation, on memory of its own: as many streams read and written, by the same kernel, so
+ * only the others are left out. */
+struct alone {
+    const struct wh_reduce *reduce;
+    enum wh_comm_op op;
+    uint32_t streams;
+    size_t elems; /* floats of a stream */
+    char *in, *out;
+};
+
+static void add_alone(const struct alone *a) {
+    const size_t bytes = a->elems * sizeof(float);
+    const void *in[WH_COMM_RANKS_MAX];
+    void *out[WH_COMM_RANKS_MAX];
+    for (uint32_t i = 0; i < a->streams; i++) in[i] = a->in + i * bytes, out[i] = a->out + i * bytes;
+    wh_reduce_run(a->reduce, WH_F32, WH_SUM, in, a->streams, out, a->op == WH_ALL_REDUCE ? a->streams : 1, a->elems);
 }
 
-/* Time per call. `o`: of the slowest rank. NULL: each rank rewrites `elems` floats; from the first start to the last end,
- * since ranks that share a core take turns. *more: whether any rank wants more. */
-static enum wh_status batch(struct wh_bench_coll *b, const struct operation *o, size_t elems, uint32_t calls,
-                            bool want_more, double *us, bool *more) {
-    enum { OWN, MINUS_START, END, MORE };
-    WH_TRY(run_plan(b->barrier));
-    const double start = (double)wh_clock_ns() * 1e-3;
-    for (uint32_t i = 0; i < calls; i++) {
-        if (o)
-            WH_TRY(run_operation(o));
-        else
-            rewrite(b, elems);
-    }
-    const double end = (double)wh_clock_ns() * 1e-3;
-    b->agree[OWN] = end - start, b->agree[MINUS_START] = -start, b->agree[END] = end, b->agree[MORE] = want_more;
-    WH_TRY(run_plan(b->largest));
-    *us = (o ? b->agree[OWN] : b->agree[END] + b->agree[MINUS_START]) / calls;
-    *more = b->agree[MORE] > 0;
+/* Every stream to its place (all-to-all, send), or the first to all others; in blocks that stay in the first-level cache. */
+static void copy_alone(const struct alone *a) {
+    const size_t bytes = a->elems * sizeof(float);
+    const bool each = a->op == WH_ALL_TO_ALL || a->op == WH_SEND;
+    for (size_t at = 0; at < bytes; at += COPY_BYTES)
+        for (uint32_t i = a->in == a->out; i < a->streams; i++)
+            memcpy(a->out + i * bytes + at, a->in + (each ? i * bytes : 0) + at,
+                   bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES);
+}
+
+static enum wh_status run_alone(void *context) {
+    const struct alone *a = context;
+    if (a->op == WH_ALL_REDUCE || a->op == WH_REDUCE_SCATTER || a->op == WH_REDUCE)
+        add_alone(a);
+    else
+        copy_alone(a);
     return WH_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static enum wh_status time_batches(struct wh_bench_coll *b, const struct operation *o, size_t elems, double seconds,
-                                   double *median, double *least) {
-    double once;
-    bool more;
-    WH_TRY(batch(b, o, elems, WARM_UP_CALLS, false, &once, &more));
-    const bool fixed = o && b->what.iters > 0;
-    const uint32_t calls = fixed ? b->what.iters : once > batch_us ? 1 : (uint32_t)(batch_us / (once + 1e-3)) + 1;
-    const uint64_t began = wh_clock_ns(), budget_ns = (uint64_t)(seconds * 1e9);
-    int count = 0;
-    for (more = true; more; count++) {
-        const bool want_more =
-            !fixed && count + 1 < BATCHES_MAX && (count + 1 < BATCHES_MIN || wh_clock_ns() - began < budget_ns);
-        WH_TRY(batch(b, o, elems, calls, want_more, &b->us[count], &more));
-    }
-    qsort(b->us, (size_t)count, sizeof *b->us, ascending);
-    *median = b->us[count / 2], *least = b->us[0];
+/* The best of what *us is (0: nothing yet) and this moment's batches. */
+static enum wh_status time_alone(struct wh_bench_coll *b, const struct shape *s, bool in_place, double *us) {
+    struct alone a = {b->reduce,
+                      b->what.op,
+                      b->ranks,
+                      s->full * wh_dtype_bytes(b->what.dtype) / sizeof(float) / b->ranks,
+                      in_place ? b->out : b->in,
+                      b->out};
+    const struct wh_time_coll_what what = {.run = run_alone, .context = &a, .seconds = b->what.seconds / 4};
+    struct wh_time_coll_result r;
+    if (b->what.crowded) return WH_OK;
+    WH_TRY(wh_time_coll_run(&b->timer, &what, &r));
+    if (*us == 0 || r.least_us < *us) *us = r.least_us;
     return WH_OK;
 }
 
 /* --- a row --- */
-
-/* Bytes that must be read and written at the least, over all ranks, in units of the full vector. */
-static double least_vectors(enum wh_comm_op op, double n, bool in_place) {
-    switch (op) {
-    case WH_ALL_REDUCE:
-    case WH_ALL_TO_ALL:
-        return 2 * n;
-    case WH_REDUCE_SCATTER:
-    case WH_REDUCE:
-        return n + 1;
-    default:
-        return in_place ? n : n + 1; /* all-gather, broadcast: what a rank gives is in its place already */
-    }
-}
 
 static double bus_factor(enum wh_comm_op op, double n) {
     if (op == WH_ALL_REDUCE) return 2 * (n - 1) / n;
@@ -265,38 +258,44 @@ static double bus_factor(enum wh_comm_op op, double n) {
 }
 
 static enum wh_status measure_operation(struct wh_bench_coll *b, const struct shape *s, const struct wh_comm_call *c,
-                                        const struct operation *o, struct wh_bench_coll_time *t) {
+                                        struct operation *o, struct wh_bench_coll_time *t) {
     const size_t bytes = s->full * wh_dtype_bytes(b->what.dtype);
     WH_TRY(verify(b, s, c, o, &t->wrong));
     memset(b->in, 0, bytes); /* in place, sums of sums would overflow */
     memset(b->out, 0, bytes);
-    return time_batches(b, o, 0, b->what.seconds, &t->us, &t->us_min);
+    const struct wh_time_coll_what what = {
+        .run = run_operation, .context = o, .seconds = b->what.seconds, .calls = b->what.iters};
+    struct wh_time_coll_result r;
+    WH_TRY(wh_time_coll_run(&b->timer, &what, &r));
+    t->us = r.median_us, t->us_min = r.least_us;
+    return WH_OK;
 }
 
-static enum wh_status measure(struct wh_bench_coll *b, const struct shape *s, bool in_place, double rewrite_us,
+static enum wh_status measure(struct wh_bench_coll *b, const struct shape *s, bool in_place,
                               struct wh_bench_coll_time *t) {
     const struct wh_comm_call c = call_of(b, s, in_place);
     const double bytes = (double)(s->full * wh_dtype_bytes(b->what.dtype)), n = b->ranks;
     struct operation o;
     WH_TRY(make_operation(b, &c, &o));
-    const enum wh_status status = measure_operation(b, s, &c, &o, t);
+    enum wh_status status = time_alone(b, s, in_place, &t->limit_us); /* before and after: neighbours come and go */
+    if (status == WH_OK) status = measure_operation(b, s, &c, &o, t);
+    if (status == WH_OK) status = time_alone(b, s, in_place, &t->limit_us);
     free_operation(&o);
+    if (c.op == WH_SEND) t->us /= 2, t->us_min /= 2;
     t->measured = true;
     t->algbw = bytes / t->us * 1e-3;
     t->busbw = t->algbw * bus_factor(b->what.op, n);
-    t->limit_us = rewrite_us * least_vectors(b->what.op, n, in_place) / (2 * n);
     return status;
 }
 
 enum wh_status wh_bench_coll_row(struct wh_bench_coll *b, size_t bytes, struct wh_bench_coll_row *row) {
     const struct shape s = shape_of(b, bytes);
     struct wh_bench_coll_row r = {.bytes = s.full * wh_dtype_bytes(b->what.dtype), .count = s.full};
-    double median_us, rewrite_us; /* a limit is the best that was seen */
     WH_ASSERT(bytes <= b->what.max_bytes);
+    memset(b->in, 0, r.bytes);
     memset(b->out, 0, r.bytes);
-    WH_TRY(time_batches(b, NULL, r.bytes / sizeof(float), b->what.seconds / 2, &median_us, &rewrite_us));
-    if (b->what.op != WH_BROADCAST) WH_TRY(measure(b, &s, false, rewrite_us, &r.out_of_place));
-    if (b->what.op != WH_ALL_TO_ALL) WH_TRY(measure(b, &s, true, rewrite_us, &r.in_place));
+    if (b->what.op != WH_BROADCAST) WH_TRY(measure(b, &s, false, &r.out_of_place));
+    if (b->what.op != WH_ALL_TO_ALL && b->what.op != WH_SEND) WH_TRY(measure(b, &s, true, &r.in_place));
     *row = r;
     return WH_OK;
 }

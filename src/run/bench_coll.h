@@ -8,22 +8,27 @@
  * Sizes as nccl-tests counts them: `bytes` is the full vector, of which reduce-scatter, all-gather and all-to-all give
  * each rank an equal slice.
  *
- * The limit: least bytes that must be read and written (all-reduce in place: 2 n S, each rank's S read and written once),
- * divided by the bandwidth that the ranks together reach when each rewrites S bytes of its own with the kernel of the
- * collectives. That is measured per size, so caches count for both; the best of its batches is taken. A rank that reads
- * another's cache pays more than that: for small sizes the limit is out of reach. */
+ * The limit: every rank makes its share of the operation's reads and writes on memory of its own, all ranks at once, with
+ * the kernel of the collectives: nothing is shared and nobody is waited for. Measured for each form and size just before
+ * and just after the operation, the best of both; so up to about the size of a core's caches it is their limit, and beyond,
+ * the memory's with what the ranks together ask of it. It is a floor for `us_min`, but for noise: neighbours slow whichever
+ * of the two they meet. A rank that reads another's cache pays more: for small sizes the limit is out of reach. (It used to
+ * be one figure for all operations: rewriting S bytes in place, scaled by the least bytes that an operation moves. That was
+ * beaten: by reduce-scatter in cache, where a core loads twice as fast as it stores, and by anything after a busy moment.)
+ * With more ranks than processors there is none: what ranks do alone then measures how the kernel shares processors out. */
 #ifndef WH_RUN_BENCH_COLL_H
 #define WH_RUN_BENCH_COLL_H
 
 #include "comm/comm.h"
 
 struct wh_bench_coll_what {
-    enum wh_comm_op op;
+    enum wh_comm_op op; /* SEND, 2 ranks: there and back, of which half counts */
     enum wh_dtype dtype;
     enum wh_redop redop;
     const char *algorithm; /* of coll/plan.h, over messages (comm/exec.h); NULL: what comm.h does by itself */
     size_t max_bytes;
     bool private_memory; /* buffers outside the arena */
+    bool crowded;        /* more ranks than processors: no limits */
     uint32_t iters;      /* calls to time, in one go; 0: batches of about 0.1 ms until `seconds` are over */
     double seconds;
 };
@@ -33,9 +38,9 @@ struct wh_bench_coll_time {
     double us;           /* median of batches, per call; slowest rank */
     double us_min;       /* best batch */
     double algbw, busbw; /* GB/s, as nccl-tests defines them */
-    uint64_t wrong; /* elements with other bits than the canonical result, over all ranks; an algorithm that adds in an
+    uint64_t wrong;  /* elements with other bits than the canonical result, over all ranks; an algorithm that adds in an
                      * order of its own has some */
-    double limit_us;
+    double limit_us; /* 0: none */
 };
 
 struct wh_bench_coll_row {

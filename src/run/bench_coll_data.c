@@ -61,7 +61,9 @@ static bool below(enum wh_dtype dtype, union value a, union value b) {
 }
 
 static union value combine(enum wh_dtype dtype, enum wh_redop redop, union value a, union value b) {
-    if (redop == WH_SUM) return add(dtype, a, b);
+    union value sum = add(dtype, a, b);
+    if (redop == WH_SUM_ROUNDED && dtype == WH_BF16) sum.f = wh_bf16_to_f32(wh_f32_to_bf16(sum.f));
+    if (wh_redop_sums(redop)) return sum;
     return below(dtype, a, b) == (redop == WH_MAX) ? b : a;
 }
 

@@ -14,15 +14,18 @@
 
 #define SECOND_NS ((uint64_t)1000000000)
 #define TICK_NS   (SECOND_NS / 20)
+#define LIFE_NS   (SECOND_NS / 50) /* of processor time are a sign of life; who sleeps on others' news takes far less */
 
 enum { LINE_BYTES = 4096, WORDS_BYTES = 512, EXIT_RETRY = 75 };
+enum { NOTE_WORDS = WH_LAUNCH_NOTE_BYTES / sizeof(uint64_t) };
 
 /* What a rank tells the launcher, in memory that both map. Written by the rank alone. */
 struct slot {
     _Alignas(128) _Atomic uint64_t beat_ns; /* last wh_launch_at */
     _Atomic int64_t step;
-    _Atomic(const char *) doing; /* a literal: the same address in both processes */
-    _Atomic uint64_t failed_ns;  /* 0: has not failed; else `error` is complete */
+    _Atomic(const char *) doing;       /* a literal: the same address in both processes */
+    _Atomic uint64_t note[NOTE_WORDS]; /* a text; the last word ends it */
+    _Atomic uint64_t failed_ns;        /* 0: has not failed; else `error` is complete */
     struct wh_error error;
 };
 
@@ -40,9 +43,20 @@ struct seen {
     int wait_status;
     uint64_t ended_ns; /* 0: it runs */
     bool killed;       /* by us */
+    uint64_t alive_ns; /* last sign of life, which changed these two */
+    uint64_t beat_ns, processor_ns;
+    bool stopped; /* SIGSTOP, or held by a debugger */
 };
 
-enum cause_kind { NO_CAUSE, CAUSE_RECORD, CAUSE_END, CAUSE_SILENT, CAUSE_SLOW_STOP, CAUSE_PEER_RECORD };
+enum cause_kind {
+    NO_CAUSE,
+    CAUSE_RECORD,
+    CAUSE_END,
+    CAUSE_SILENT,
+    CAUSE_SLOW_STOP,
+    CAUSE_INTERRUPTED, /* twice */
+    CAUSE_PEER_RECORD
+};
 
 struct cause {
     enum cause_kind kind;
@@ -60,8 +74,8 @@ struct launch {
     struct wh_children *children;
     struct seen *seen;
     uint64_t failing_ns; /* when the job began to fail; 0: it hasn't */
-    uint64_t stopping_ns;
-    struct cause hung; /* silent or too slow to stop, as found by the launcher */
+    uint64_t stopping_ns, looked_ns;
+    struct cause hung; /* silent or not stopped in time, as found by the launcher */
     struct wh_launch_result result;
 };
 
@@ -72,6 +86,16 @@ void wh_launch_at(struct wh_launch_rank *self, int64_t step, const char *doing) 
     struct slot *s = &self->page->slot[self->rank];
     atomic_store_explicit(&s->step, step, memory_order_relaxed);
     atomic_store_explicit(&s->doing, doing, memory_order_relaxed);
+    atomic_store_explicit(&s->note[0], 0, memory_order_relaxed);
+    atomic_store_explicit(&s->beat_ns, wh_clock_ns(), memory_order_release);
+}
+
+void wh_launch_note(struct wh_launch_rank *self, const char *text) {
+    if (!self || !self->page) return;
+    struct slot *s = &self->page->slot[self->rank];
+    uint64_t word[NOTE_WORDS] = {0};
+    memcpy(word, text, strnlen(text, WH_LAUNCH_NOTE_BYTES - 1));
+    for (size_t i = 0; i < NOTE_WORDS; i++) atomic_store_explicit(&s->note[i], word[i], memory_order_relaxed);
     atomic_store_explicit(&s->beat_ns, wh_clock_ns(), memory_order_release);
 }
 
@@ -154,8 +178,32 @@ static void take_output(struct launch *l, uint32_t rank, const char *text, size_
 
 /* --- how ranks end --- */
 
+/* "rank 2 (step 3, reading data)", "rank 2 (step 3, computing: F1 (forward of micro-batch 1))" */
+static void name_rank(const struct launch *l, uint32_t rank, struct wh_text *out) {
+    const struct slot *s = &l->page->slot[rank];
+    const int64_t step = atomic_load_explicit(&s->step, memory_order_relaxed);
+    const char *doing = atomic_load_explicit(&s->doing, memory_order_relaxed);
+    uint64_t note[NOTE_WORDS];
+    for (size_t i = 0; i < NOTE_WORDS; i++) note[i] = atomic_load_explicit(&s->note[i], memory_order_relaxed);
+    const char *gap = note[0] ? ": " : "";
+    wh_text_add(out, "rank %u", rank);
+    if (step >= 0)
+        wh_text_add(out, " (step %lld, %s%s%s)", (long long)step, doing, gap, (const char *)note);
+    else if (doing)
+        wh_text_add(out, " (%s%s%s)", doing, gap, (const char *)note);
+}
+
+/* What all were doing, into rank 0's log. */
 static void begin_to_fail(struct launch *l) {
-    if (!l->failing_ns) l->failing_ns = wh_clock_ns();
+    struct wh_text text = {0};
+    if (l->failing_ns) return;
+    l->failing_ns = wh_clock_ns();
+    for (uint32_t r = 0; r < l->options->ranks; r++) {
+        name_rank(l, r, &text);
+        wh_text_add(&text, l->seen[r].ended_ns ? ", ended\n" : "\n");
+    }
+    add_to_log(l, 0, text.data, text.bytes);
+    wh_text_fini(&text);
 }
 
 static bool is_failure(int wait_status) {
@@ -186,7 +234,9 @@ static void take_end(struct launch *l, uint32_t rank, int wait_status) {
     s->wait_status = wait_status;
     s->ended_ns = wh_clock_ns();
     if (is_failure(wait_status) && !stopped_as_asked(l, wait_status)) begin_to_fail(l);
-    if (l->options->job) wh_comm_job_ended(l->options->job, rank, wait_status);
+    /* Who stopped in order has done its part of everything: like an exit with 0 that ends nobody else. */
+    const bool in_order = wh_process_end(wait_status).exit_code == EXIT_RETRY;
+    if (l->options->job) wh_comm_job_ended(l->options->job, rank, in_order ? 0 : wait_status);
 }
 
 static void kill_all(struct launch *l) {
@@ -200,7 +250,7 @@ static void kill_all(struct launch *l) {
 
 static void take_signal(struct launch *l, int number) {
     if (l->stopping_ns && wh_signal_is_interrupt(number)) {
-        l->hung = (struct cause){CAUSE_SLOW_STOP, 0, wh_clock_ns()};
+        l->hung = (struct cause){CAUSE_INTERRUPTED, 0, wh_clock_ns()};
         begin_to_fail(l);
         kill_all(l);
     }
@@ -212,18 +262,62 @@ static void take_signal(struct launch *l, int number) {
         if (!l->seen[r].ended_ns) wh_child_signal(l->children, r, number);
 }
 
-/* The rank whose last sign of life is oldest: the others wait for it. */
-static void look_for_silence(struct launch *l, uint64_t now) {
-    uint64_t oldest = UINT64_MAX;
-    uint32_t rank = 0;
+static void look_for_life(struct launch *l, uint32_t rank, uint64_t now) {
+    struct seen *s = &l->seen[rank];
+    const uint64_t beat = atomic_load_explicit(&l->page->slot[rank].beat_ns, memory_order_acquire);
+    uint64_t processor_ns;
+    const char state = wh_process_state(wh_child_pid(l->children, rank), &processor_ns);
+    const bool ready = state == 'R'; /* if others have the processors */
+    s->stopped = state == 'T' || state == 't';
+    if (s->alive_ns && !ready && beat == s->beat_ns && processor_ns < s->processor_ns + LIFE_NS) return;
+    s->alive_ns = now, s->beat_ns = beat, s->processor_ns = processor_ns;
+}
+
+/* A stopped process is the likeliest cause, then the longest silence. */
+static bool likelier(const struct seen *a, const struct seen *b) {
+    return a->stopped != b->stopped ? a->stopped : a->alive_ns < b->alive_ns;
+}
+
+static void log_stall(struct launch *l) {
+    struct wh_text text = {0};
+    if (!l->options->job) return;
+    wh_comm_job_describe(l->options->job, &text);
+    add_to_log(l, 0, text.data, text.bytes);
+    wh_text_fini(&text);
+}
+
+/* It waits for others in a call of comm/, where it shows itself. */
+static bool waits(const struct launch *l, uint32_t rank, uint64_t now) {
+    return l->options->job && wh_comm_job_seen_ns(l->options->job, rank) + l->options->silence_ns / 2 > now;
+}
+
+/* The rank to blame; NULL: none yet. Who waits for others is not to blame while any of them lives. */
+static const struct seen *silent_rank(struct launch *l, uint64_t now) {
+    const struct seen *worst = NULL, *worst_waiting = NULL;
+    bool any_lives = false;
     for (uint32_t r = 0; r < l->options->ranks; r++) {
-        const uint64_t beat = atomic_load_explicit(&l->page->slot[r].beat_ns, memory_order_acquire);
-        if (!l->seen[r].ended_ns && beat && beat < oldest) oldest = beat, rank = r;
+        const struct seen *s = &l->seen[r];
+        if (s->ended_ns) continue;
+        look_for_life(l, r, now);
+        const struct seen **as = waits(l, r, now) ? &worst_waiting : &worst;
+        if (now < s->alive_ns + l->options->silence_ns)
+            any_lives = true;
+        else if (!*as || likelier(s, *as))
+            *as = s;
     }
-    if (oldest == UINT64_MAX || now < oldest + l->options->silence_ns) return;
-    l->hung = (struct cause){CAUSE_SILENT, rank, now};
+    return worst || any_lives ? worst : worst_waiting;
+}
+
+static void look_for_silence(struct launch *l, uint64_t now) {
+    const uint64_t silence = l->options->silence_ns;
+    if (now < l->looked_ns + (silence / 8 < SECOND_NS ? silence / 8 : SECOND_NS)) return;
+    l->looked_ns = now;
+    const struct seen *worst = silent_rank(l, now);
+    if (!worst) return;
+    l->hung = (struct cause){CAUSE_SILENT, (uint32_t)(worst - l->seen), now};
     begin_to_fail(l);
-    if (l->options->job) wh_comm_job_abort(l->options->job, WH_PEER, "rank %u is silent", rank);
+    log_stall(l);
+    if (l->options->job) wh_comm_job_abort(l->options->job, WH_PEER, "rank %u is silent", l->hung.rank);
 }
 
 static void look_at_clock(struct launch *l) {
@@ -236,7 +330,7 @@ static void look_at_clock(struct launch *l) {
         l->hung = (struct cause){CAUSE_SLOW_STOP, 0, now};
         begin_to_fail(l);
         kill_all(l);
-    } else if (l->options->silence_ns && !l->stopping_ns) {
+    } else if (l->options->silence_ns) {
         look_for_silence(l, now);
     }
 }
@@ -293,18 +387,6 @@ static struct cause first_cause(const struct launch *l) {
     return first;
 }
 
-/* "rank 2 (step 3, reading data)" */
-static void name_rank(const struct launch *l, uint32_t rank, struct wh_text *out) {
-    const struct slot *s = &l->page->slot[rank];
-    const int64_t step = atomic_load_explicit(&s->step, memory_order_relaxed);
-    const char *doing = atomic_load_explicit(&s->doing, memory_order_relaxed);
-    wh_text_add(out, "rank %u", rank);
-    if (step >= 0)
-        wh_text_add(out, " (step %lld, %s)", (long long)step, doing);
-    else if (doing)
-        wh_text_add(out, " (%s)", doing);
-}
-
 static void tell_end(const struct launch *l, uint32_t rank, struct wh_text *out) {
     const struct wh_process_end e = wh_process_end(l->seen[rank].wait_status);
     char room[16];
@@ -318,16 +400,32 @@ static void tell_end(const struct launch *l, uint32_t rank, struct wh_text *out)
         wh_text_add(out, "; the last it said: %s", l->seen[rank].words);
 }
 
-static enum wh_status tell_slow_stop(const struct launch *l) {
+static enum wh_status tell_slow_stop(const struct launch *l, const struct cause *c) {
     char room[16];
+    if (c->kind == CAUSE_INTERRUPTED)
+        return WH_FAIL(WH_RETRY,
+                       "interrupted twice: %u of %u ranks were killed; steps since the newest checkpoint are lost",
+                       l->result.killed, l->options->ranks);
     return WH_FAIL(WH_PEER, "stopped by %s, but %u of %u ranks did not end and were killed",
                    wh_signal_name(l->result.stopped_by, room), l->result.killed, l->options->ranks);
 }
 
-/* The rank's own record, with the rank in front of its message. */
-static enum wh_status tell_record(const struct wh_error *record, const char *rank) {
+static bool all_say(const struct launch *l, const struct wh_error *record) {
+    for (uint32_t r = 0; r < l->options->ranks; r++) {
+        const struct slot *s = &l->page->slot[r];
+        if (!atomic_load_explicit(&s->failed_ns, memory_order_acquire) || s->error.code != record->code ||
+            strcmp(s->error.message, record->message) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The rank's own record, with the rank in front of its message unless it is everybody's. */
+static enum wh_status tell_record(const struct launch *l, const struct wh_error *record, const char *rank) {
     struct wh_error *e = wh_error();
-    wh_fail(record->file, record->line, record->code, "%s: %s", rank, record->message);
+    const bool shared = all_say(l, record);
+    wh_fail(record->file, record->line, record->code, "%s%s%s", shared ? "" : rank, shared ? "" : ": ",
+            record->message);
     e->frames = record->frames;
     memcpy(e->frame, record->frame, sizeof e->frame);
     return record->code;
@@ -337,13 +435,14 @@ static enum wh_status tell_cause(struct launch *l, const struct cause *c) {
     const struct slot *slot = &l->page->slot[c->rank];
     struct wh_text text = {0};
     enum wh_status status;
-    if (c->kind == CAUSE_SLOW_STOP) return tell_slow_stop(l);
+    if (c->kind == CAUSE_SLOW_STOP || c->kind == CAUSE_INTERRUPTED) return tell_slow_stop(l, c);
     name_rank(l, c->rank, &text);
     if (c->kind == CAUSE_END) tell_end(l, c->rank, &text);
     if (c->kind == CAUSE_SILENT)
-        wh_text_add(&text, " gave no sign of life for %.3g s", (double)l->options->silence_ns / 1e9);
+        wh_text_add(&text, " gave no sign of life for %.3g s%s", (double)l->options->silence_ns / 1e9,
+                    l->seen[c->rank].stopped ? ": its process is stopped" : "");
     if (c->kind == CAUSE_RECORD || c->kind == CAUSE_PEER_RECORD)
-        status = tell_record(&slot->error, text.data);
+        status = tell_record(l, &slot->error, text.data);
     else
         status = WH_FAIL(WH_PEER, "%s", text.data);
     wh_error()->rank = (int)c->rank;
@@ -466,7 +565,8 @@ enum wh_status wh_launch_run(const struct wh_launch_options *options,
         WH_TRY(wh_dir_create(options->folder));
         WH_TRY(wh_lock_take(options->folder, &lock));
     }
-    enum wh_status status = set_up(&l);
+    enum wh_status status = options->prepare ? options->prepare(context) : WH_OK;
+    if (status == WH_OK) status = set_up(&l);
     if (status == WH_OK) {
         say_topology(&l);
         status = start_all(&l);

@@ -12,10 +12,10 @@
  * How a job ends:
  * - every rank returns WH_OK: WH_OK.
  * - SIGTERM, SIGUSR1, SIGHUP or SIGINT comes: passed on to all ranks, which finish their step, save and return WH_RETRY;
- *   a second SIGINT, or stop_grace_ns without an end, kills them.
+ *   a second SIGINT (RETRY too), or stop_grace_ns without an end (PEER), kills them.
  * - a rank fails, dies or is silent: the others are woken (wh_comm_job_ended, wh_comm_job_abort) and have grace_ns to
  *   leave, then they are killed. The status and the error record are those of the FIRST cause, which names rank, step and
- *   operation; what follows from it is in the logs alone.
+ *   operation; what follows from it is in the logs alone. What all ranks found in the same words is told as of one.
  *   What it left half written in the run folder (*.part) is removed.
  * In every case all ranks are reaped before the call returns, and what they had started is killed with them. When this
  * process itself dies the kernel kills the ranks. Shared memory has no name, so nothing is left of it.
@@ -40,7 +40,10 @@ struct wh_launch_options {
     bool pin;                /* bind ranks to cores (os/topology.h) */
     uint64_t grace_ns;       /* 0: 3 s */
     uint64_t stop_grace_ns;  /* 0: 60 s */
-    uint64_t silence_ns;     /* a rank that doesn't call wh_launch_at for this long fails the job; 0: never */
+    uint64_t silence_ns;     /* a rank that for this long neither calls wh_launch_at nor wants its processors fails the
+                              * job, unless it only waits for one that does (comm/); with what all were doing in rank 0's
+                              * log; 0: never */
+    enum wh_status (*prepare)(void *context); /* called here once the folder is locked, before any rank; may be NULL */
     void (*console)(void *context, const char *line); /* a line without its end */
     void *console_context;
 };
@@ -52,8 +55,13 @@ struct wh_launch_rank {
     struct wh_launch_page *page;
 };
 
-/* Rank: "I am alive, in step `step`, doing this". `doing` is a string literal. Costs three stores; NULL is fine. */
+/* Rank: "I am alive, in step `step`, doing this". `doing` is a string literal. Costs a few stores; NULL is fine. */
 void wh_launch_at(struct wh_launch_rank *self, int64_t step, const char *doing);
+
+/* The same, more closely: `text` is copied, cut to WH_LAUNCH_NOTE_BYTES - 1, and holds until the next of these calls. Cheap
+ * enough for every instruction of a step. A report may, at the worst, show a mixture of two of them. */
+enum { WH_LAUNCH_NOTE_BYTES = 64 };
+void wh_launch_note(struct wh_launch_rank *self, const char *text);
 
 struct wh_launch_result {
     int32_t culprit;   /* rank of the first cause; -1: none */

@@ -10,29 +10,6 @@
 #include "os/memory.h"
 #include "os/probe.h"
 
-/* Shape of the net that a configuration asks for. */
-static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_params *params) {
-    static const char *const kernels[] = {NULL, "reference", "avx2", "avx512"};
-    static const enum wh_keep keep[] = {WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS};
-    return (struct wh_net_shape){
-        .model = &c->arch,
-        .params = params,
-        .grain = c->grain,
-        .T = c->tokens.sequence_length,
-        .micro_batch = c->tokens.micro_batch,
-        .global_batch = c->tokens.global_batch,
-        .dtype = c->model.dtype,
-        .grad_dtype = c->optimizer.accumulate_grad_in_fp32 ? WH_F32 : c->model.dtype,
-        .keep = keep[c->recompute],
-        .full_layers = c->recompute_full_layers,
-        .train = true,
-        .loss_block_tokens = c->loss_block_tokens,
-        .threads = c->threads ? (int)c->threads : wh_probe_processors(),
-        .kernels = kernels[c->kernels],
-        .seed = c->general.seed,
-    };
-}
-
 /* The configured tokenizer and the token that ends a document (-1: none). */
 static enum wh_status open_tokenizer(const struct wh_config *c, struct wh_tokenizer **tokenizer, int64_t *end_of_text) {
     uint32_t own;
@@ -98,17 +75,31 @@ static enum wh_status open_batch(struct wh_session *s) {
 }
 
 static enum wh_status open_net(struct wh_session *s) {
-    const struct wh_net_shape shape = shape_of(s->config, &s->params);
+    struct wh_net_shape shape = s->stage.shape;
     struct wh_arena predicted;
-    WH_TRY(wh_net_predict(&shape, &predicted));
+    shape.data.job = s->team ? s->team->job : NULL;
+    shape.tensor.comm = s->team ? s->team->tp : NULL;
+    WH_TRY(wh_net_predict(&shape, &predicted, NULL));
     const size_t available = wh_memory_available_bytes();
-    if (available && predicted.used_bytes > available)
+    if (!s->team && available && predicted.used_bytes > available) /* of several ranks the launcher has asked for all */
         return WH_FAIL(
             WH_FIT,
             "the step needs %.2f GiB and %.2f GiB are free; smaller: tokens.micro_batch_size, recompute: full,"
             " model.dtype: bfloat16, grain.data: 1",
             (double)predicted.used_bytes / 0x1p30, (double)available / 0x1p30);
-    return wh_net_new(&shape, &s->net);
+    WH_TRY(wh_net_new(&shape, &s->net));
+    return wh_engine_open(&s->stage, &s->net, s->team, s->config->optimizer.bucket_bytes, &s->engine);
+}
+
+enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, size_t *private_bytes,
+                                  size_t *arena_bytes) {
+    struct wh_stage stage;
+    struct wh_arena own, shared;
+    WH_TRY(wh_stage_new(config, rank, &stage));
+    enum wh_status status = wh_net_predict(&stage.shape, &own, &shared);
+    if (status == WH_OK) *private_bytes = own.used_bytes, *arena_bytes = shared.used_bytes;
+    wh_stage_free(&stage);
+    return status;
 }
 
 static enum wh_status open_optimizer(struct wh_session *s) {
@@ -119,7 +110,7 @@ static enum wh_status open_optimizer(struct wh_session *s) {
                                                .eps = c->optimizer.eps,
                                                .weight_decay = c->optimizer.weight_decay,
                                                .clip = c->optimizer.clip_grad};
-    const struct wh_adamw_buffers buffers = {.params = &s->params,
+    const struct wh_adamw_buffers buffers = {.params = &s->stage.part,
                                              .grain = c->grain,
                                              .vec = net->vec,
                                              .threads = net->shape.threads,
@@ -129,15 +120,21 @@ static enum wh_status open_optimizer(struct wh_session *s) {
                                              .m = net->adam_m,
                                              .v = net->adam_v,
                                              .weights = net->weights,
-                                             .weight_dtype = net->shape.dtype};
+                                             .weight_dtype = net->shape.dtype,
+                                             .own = net->own,
+                                             .skip_uncut = net->shape.tensor.rank > 0,
+                                             .grads_first = net->grads_first,
+                                             .master_first = net->master_first,
+                                             .states_first = net->own.begin,
+                                             .weights_first = net->weights_first,
+                                             .partial = net->norm_partial};
     return wh_adamw_new(&settings, &buffers, &s->adamw);
 }
 
-enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out) {
-    struct wh_session s = {.config = config};
+enum wh_status wh_session_open(const struct wh_config *config, const struct wh_team *team, struct wh_session *out) {
     enum wh_status status;
-    WH_TRY_GOTO(wh_params_new(&config->arch, &s.params), close);
-    *out = s; /* the table's address goes into the net */
+    *out = (struct wh_session){.config = config, .team = team};
+    WH_TRY(wh_stage_new(config, team ? team->rank : 0, &out->stage));
     WH_TRY_GOTO(open_data(out), close_out);
     if (config->data.document_mask) WH_TRY_GOTO(wh_session_end_of_text(config, &out->end_of_text), close_out);
     WH_TRY_GOTO(open_batch(out), close_out);
@@ -147,16 +144,15 @@ enum wh_status wh_session_open(const struct wh_config *config, struct wh_session
 close_out:
     wh_session_close(out);
     return status;
-close:
-    return status;
 }
 
 void wh_session_close(struct wh_session *s) {
     wh_adamw_free(&s->adamw);
+    wh_engine_close(&s->engine);
     wh_net_free(&s->net);
     wh_tokens_close(s->train);
     wh_tokens_close(s->valid);
-    wh_params_free(&s->params);
+    wh_stage_free(&s->stage);
     free(s->ids);
     free(s->labels);
     free(s->document_start);
@@ -171,23 +167,37 @@ static struct wh_batch data_of(const struct wh_session *s, const struct wh_token
                              .split_documents = s->config->data.document_mask};
 }
 
+static enum wh_status gradient_norm(struct wh_session *s, double *norm) {
+    const uint64_t since = wh_clock_ns(), waited = s->net.times.ns[WH_TIME_COMM];
+    WH_TRY(wh_engine_norm(&s->engine, &s->adamw, norm));
+    wh_net_book(&s->net, WH_TIME_NORM_GLOBAL, since);
+    wh_trace_span(s->engine.trace, WH_TRACK_OPTIMIZER, "gradient norm", since);
+    s->net.times.ns[WH_TIME_NORM_GLOBAL] -= s->net.times.ns[WH_TIME_COMM] - waited;
+    return WH_OK;
+}
+
+static enum wh_status compare_replicas(struct wh_session *s) {
+    const uint64_t every = s->config->checks.replicas, step = s->step + 1;
+    return every && step % every == 0 && s->engine.replica.net ? wh_replica_compare(&s->engine.replica, step) : WH_OK;
+}
+
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out) {
     const struct wh_config *c = s->config;
     const struct wh_batch data = data_of(s, s->train, &s->sampler);
     const struct wh_net_batch batch = {s->ids, s->labels, s->document_start};
     const uint32_t step = (uint32_t)s->step;
     struct wh_step_result r;
+    const uint64_t began = wh_trace_now(s->engine.trace);
     WH_TRY(wh_batch_fill(&data, s->step, 0, c->tokens.global_batch, s->ids, s->labels, s->document_start,
                          &r.valid_labels));
+    wh_trace_span(s->engine.trace, WH_TRACK_COMPUTE, "batch", began);
     if (r.valid_labels == 0)
         return WH_FAIL(WH_DATA, "step %llu: none of the batch's positions has a label",
                        (unsigned long long)s->step + 1);
-    for (uint32_t i = 0; i < c->tokens.accumulation; i++)
-        wh_net_train(&s->net, i, &batch, 1.0f / (float)r.valid_labels, step);
-    r.loss = wh_net_finish(&s->net, &batch, step) / (double)r.valid_labels;
-    uint64_t since = wh_clock_ns();
-    r.grad_norm = wh_adamw_grad_norm(&s->adamw);
-    wh_net_book(&s->net, WH_TIME_NORM_GLOBAL, since);
+    WH_TRY(wh_engine_step(&s->engine, &batch, 1.0f / (float)r.valid_labels, step, &r.loss));
+    WH_TRY(compare_replicas(s));
+    WH_TRY(gradient_norm(s, &r.grad_norm));
+    r.loss /= (double)r.valid_labels;
     r.lr = wh_schedule_rate(&c->optimizer.lr, s->step + 1);
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
         return WH_FAIL(
@@ -195,9 +205,11 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
             "step %llu: loss %g, gradient norm %g are not finite; the weights are as before the step. A lower "
             "learning rate or optimizer.clip_grad may help",
             (unsigned long long)s->step + 1, r.loss, r.grad_norm);
-    since = wh_clock_ns();
+    const uint64_t since = wh_clock_ns();
     wh_adamw_update(&s->adamw, r.lr, s->step + 1, r.grad_norm);
     wh_net_book(&s->net, WH_TIME_OPTIMIZER, since);
+    wh_trace_span(s->engine.trace, WH_TRACK_OPTIMIZER, "AdamW", since);
+    wh_engine_updated(&s->engine);
     s->step++;
     s->samples += c->tokens.global_batch;
     s->tokens += r.valid_labels;
@@ -205,31 +217,48 @@ enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out)
     return WH_OK;
 }
 
-enum wh_status wh_session_evaluate(struct wh_net *net, const struct wh_batch *data, uint64_t limit, uint32_t *ids,
-                                   int32_t *labels, uint32_t *document_start, struct wh_evaluation *out) {
+/* Forward passes of `n` sequences; their losses are where *losses says. */
+static enum wh_status evaluate_some(struct wh_net *net, struct wh_engine *engine, const struct wh_net_batch *batch,
+                                    uint32_t n, const double **losses) {
+    if (engine) return wh_engine_evaluate(engine, batch, n, losses);
+    WH_TRY(wh_net_evaluate(net, batch, n));
+    *losses = net->sequence_loss;
+    return WH_OK;
+}
+
+enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_engine *engine, const struct wh_batch *data,
+                                   uint64_t limit, uint32_t *ids, int32_t *labels, uint32_t *document_start,
+                                   struct wh_evaluation *out) {
     const uint64_t all = data->sampler->sequences, count = limit && limit < all ? limit : all;
     const struct wh_net_batch batch = {ids, labels, document_start};
-    const uint32_t T = net->shape.T;
+    const uint32_t T = net->shape.T, most = net->shape.micro_batch * wh_net_ranks(&net->shape);
     struct wh_evaluation e = {.sequences = count};
+    const double *losses;
     double sum = 0.0;
     for (uint64_t done = 0; done < count;) {
         uint32_t n = 0;
-        for (; n < net->shape.micro_batch && done < count; n++, done++) {
+        for (; n < most && done < count; n++, done++) {
             uint64_t valid;
             const size_t at = (size_t)n * T;
             WH_TRY(wh_batch_fill(data, done, 0, 1, ids + at, labels + at, document_start ? document_start + at : NULL,
                                  &valid));
             e.labels += valid;
         }
-        wh_net_evaluate(net, &batch, n, &sum);
+        WH_TRY(evaluate_some(net, engine, &batch, n, &losses));
+        for (uint32_t i = 0; i < n; i++) sum += losses[i]; /* in this order whoever has computed them */
     }
     e.loss = e.labels ? sum / (double)e.labels : 0.0;
     *out = e;
     return WH_OK;
 }
 
+bool wh_session_validates(const struct wh_config *c, uint64_t step) {
+    const uint64_t every = c->tokens.val_check_interval;
+    return (every && step % every == 0) || step == c->tokens.train_steps;
+}
+
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out) {
     const struct wh_batch data = data_of(s, s->valid, &s->valid_sampler);
     const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
-    return wh_session_evaluate(&s->net, &data, limit, s->ids, s->labels, s->document_start, out);
+    return wh_session_evaluate(&s->net, &s->engine, &data, limit, s->ids, s->labels, s->document_start, out);
 }

@@ -1,7 +1,7 @@
 /* Everything one training run holds in memory, built from a checked configuration.
  *
  *     struct wh_session s;
- *     WH_TRY(wh_session_open(&config, &s));         // data, memory, optimizer; all sizes known, weights undefined
+ *     WH_TRY(wh_session_open(&config, NULL, &s));   // data, memory, optimizer; all sizes known, weights undefined
  *     wh_net_init_weights(&s.net, seed);            // or wh_weights_resume (run/weights.h)
  *     WH_TRY(wh_session_step(&s, &result));         // one optimizer step
  *     wh_session_close(&s);
@@ -14,11 +14,14 @@
 #include "data/batch.h"
 #include "model/net.h"
 #include "optim/adamw.h"
+#include "run/engine.h"
 
 struct wh_session {
     const struct wh_config *config; /* borrowed */
-    struct wh_params params;
+    const struct wh_team *team;     /* borrowed; NULL: one rank */
+    struct wh_stage stage;
     struct wh_net net;
+    struct wh_engine engine;
     struct wh_adamw adamw;
     struct wh_tokens *train, *valid; /* valid NULL: none */
     struct wh_sampler sampler, valid_sampler;
@@ -38,8 +41,12 @@ struct wh_step_result {
 };
 
 /* Errors: CONFIG, DATA, NOMEM, FIT if the memory that the step will need is not there. */
-enum wh_status wh_session_open(const struct wh_config *config, struct wh_session *out);
+enum wh_status wh_session_open(const struct wh_config *config, const struct wh_team *team, struct wh_session *out);
 void wh_session_close(struct wh_session *s);
+
+/* What rank `rank` will take: memory of its own, and of its wh_comm_buffer's (the same on all ranks). Errors: CONFIG. */
+enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, size_t *private_bytes,
+                                  size_t *arena_bytes);
 
 /* The token that ends a document: data.end_of_text, or the tokenizer's own. Errors: CONFIG if there is none. */
 enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out);
@@ -52,13 +59,18 @@ enum wh_status wh_session_open_tokens(const struct wh_config *c, const char *con
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out);
 
 /* Mean loss of `net` over all whole sequences of `tokens`, at most `limit` (0: all): the sum over counted labels, sequence
- * by sequence, over their number, whatever the micro-batch (case B05). Arrays hold micro_batch * T elements. */
+ * by sequence, over their number, whatever the micro-batch and the ranks (case B05). Arrays hold ranks * micro_batch * T
+ * elements. `engine` NULL: a net alone; else all ranks of the job call it. Errors: DATA, PEER. */
 struct wh_evaluation {
     double loss;
     uint64_t sequences, labels;
 };
-enum wh_status wh_session_evaluate(struct wh_net *net, const struct wh_batch *data, uint64_t limit, uint32_t *ids,
-                                   int32_t *labels, uint32_t *document_start, struct wh_evaluation *out);
+enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_engine *engine, const struct wh_batch *data,
+                                   uint64_t limit, uint32_t *ids, int32_t *labels, uint32_t *document_start,
+                                   struct wh_evaluation *out);
+
+/* Is there a validation after step `step`, if there is data for it? */
+bool wh_session_validates(const struct wh_config *c, uint64_t step);
 
 /* The same over the run's validation data, at most tokens.limit_val_batches global batches. */
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out);

@@ -8,10 +8,12 @@ struct builder {
     const struct wh_sum_shape *shape;
     struct wh_sum_plan plan;
     size_t part_capacity, call_capacity, piece_capacity;
-    uint32_t stack[WH_TREE_DEPTH_MAX]; /* buffers of the finished subtrees */
-    uint32_t depth;
-    uint32_t *open; /* [chunks]: buffer of an unfinished leaf, or UINT32_MAX */
-    bool *used;     /* [buffer_capacity] */
+    uint32_t first_group, group_count;
+    uint32_t stack[WH_SUM_ROOTS_MAX + 1]; /* buffers of the finished subtrees */
+    uint32_t depth, roots; /* the lowest `roots` are contributions: their siblings lie out of the range */
+    uint32_t *open;        /* [chunks]: buffer of an unfinished leaf, or UINT32_MAX */
+    bool *used;            /* [buffer_capacity] */
+    bool *kept;            /* [buffer_capacity]: was used at the end of a piece */
     uint32_t buffer_capacity;
     bool no_memory;
 };
@@ -75,19 +77,25 @@ static struct wh_sum_call *new_call(struct builder *b) {
     return c;
 }
 
-/* Pushes the call's result and merges finished siblings; `merges` of them. The first merge is folded into the call when
- * it starts afresh. */
+/* Merges that follow in the whole tree when the complete subtree [leaf, leaf + count) has been joined itself. */
+static uint32_t merges_after(uint32_t leaf, uint32_t count, uint32_t leaves) {
+    return wh_tree_merges(leaf + count - 1, leaves) - wh_tree_merges(count - 1, count);
+}
+
+/* Pushes the call's result and merges finished siblings; `merges` of them, or those in the range: the stack goes on
+ * downwards with what lies left of the range, and a merge with that is none of ours, nor are those behind it. The first
+ * merge is folded into the call when it starts afresh, unless the result must be rounded before. */
 static void push_and_merge(struct builder *b, struct wh_sum_call *c, uint32_t merges) {
-    if (!c->accumulate) {
-        if (merges > 0) {
-            c->add_left = true;
-            c->buffer = b->stack[b->depth - 1];
-            merges--;
-        } else {
-            c->buffer = take_buffer(b);
-            b->stack[b->depth++] = c->buffer;
-        }
+    const uint32_t siblings = b->depth - b->roots;
+    const bool contributes = merges > siblings;
+    if (contributes) merges = siblings;
+    c->ends = true;
+    if (!c->accumulate && merges > 0 && !b->shape->rounded) {
+        c->add_left = true;
+        c->buffer = b->stack[b->depth - 1];
+        merges--;
     } else {
+        if (!c->accumulate || b->shape->rounded) c->buffer = take_buffer(b);
         b->stack[b->depth++] = c->buffer;
     }
     for (; merges > 0 && c->merges < WH_SUM_MERGES_MAX; merges--) {
@@ -97,20 +105,18 @@ static void push_and_merge(struct builder *b, struct wh_sum_call *c, uint32_t me
         b->used[right] = false;
     }
     if (merges > 0) b->no_memory = true; /* more than 2^16 leaves */
+    if (contributes) b->roots = b->depth;
 }
 
 /* Leaves [leaf, leaf + count) lie wholly inside the piece and are a complete subtree. */
 static void call_whole(struct builder *b, const struct piece *p, uint32_t leaf, uint32_t count) {
     struct wh_sum_call *c = new_call(b);
     if (!c) return;
-    uint32_t inner =
-        count == b->plan.leaves ? wh_tree_merges(leaf + count - 1, b->plan.leaves) : (uint32_t)__builtin_ctz(count);
-    uint32_t outer = wh_tree_merges(leaf + count - 1, b->plan.leaves) - inner;
     for (uint32_t i = 0; i < count; i++) add_leaf_parts(b, p, leaf + i);
     c->part_count = b->plan.part_count - c->first_part;
     c->leaves = count;
     if (count > b->plan.leaves_max) b->plan.leaves_max = count;
-    push_and_merge(b, c, outer);
+    push_and_merge(b, c, merges_after(leaf, count, b->plan.leaves));
 }
 
 /* One leaf, of which this piece holds a part only. */
@@ -123,19 +129,38 @@ static void call_open(struct builder *b, const struct piece *p, uint32_t leaf, b
     c->leaves = 1;
     if (b->plan.leaves_max == 0) b->plan.leaves_max = 1;
     c->accumulate = *open != UINT32_MAX;
-    if (!c->accumulate && !finishes) *open = take_buffer(b);
-    if (*open != UINT32_MAX) c->buffer = *open;
+    if (b->shape->rounded) {
+        *open = c->open = leaf % b->shape->chunks;
+        b->plan.opens = b->shape->chunks;
+    } else {
+        if (!c->accumulate && !finishes) *open = take_buffer(b);
+        if (*open != UINT32_MAX) c->buffer = *open;
+    }
     if (!finishes) return;
-    push_and_merge(b, c, wh_tree_merges(leaf, b->plan.leaves));
+    push_and_merge(b, c, merges_after(leaf, 1, b->plan.leaves));
     *open = UINT32_MAX;
 }
 
-/* Largest complete subtree that starts at `leaf` and ends by `end`. */
-static uint32_t subtree_at(uint32_t leaf, uint32_t end, uint32_t leaves) {
-    if (leaf == 0 && end == leaves) return leaves;
-    uint32_t count = 1;
+/* Largest complete subtree of a power of two leaves that starts at `leaf` and ends by `end`. */
+static uint32_t aligned_at(uint32_t leaf, uint32_t end) {
+    uint64_t count = 1;
     while (leaf % (2 * count) == 0 && leaf + 2 * count <= end) count *= 2;
-    return count;
+    return (uint32_t)count;
+}
+
+/* The same of any number: at the end of the tree it may have fewer leaves than a full one in its place. */
+static uint32_t subtree_at(uint32_t leaf, uint32_t end, uint32_t leaves) {
+    uint64_t full = 1;
+    while (full < end - leaf) full *= 2;
+    return end == leaves && leaf % full == 0 ? end - leaf : aligned_at(leaf, end);
+}
+
+/* How many leaves from `leaf` on, all inside the piece, one call joins. In one piece a range needs as many calls and
+ * buffers as it has contributions. A plan of all groups is one call or calls of powers of two (smaller leaves_max). */
+static uint32_t one_call_at(const struct builder *b, uint32_t leaf, uint32_t end) {
+    const bool all_groups = b->group_count == b->shape->groups;
+    if (b->shape->leaf_calls) return 1;
+    return all_groups && leaf > 0 ? aligned_at(leaf, end) : subtree_at(leaf, end, b->plan.leaves);
 }
 
 /* Walks through the piece group by group: a group of which it holds a part only, or a run of whole groups. */
@@ -155,42 +180,77 @@ static void add_piece(struct builder *b, const struct piece *p) {
         }
         uint32_t leaf = (uint32_t)group * chunks, end = (uint32_t)(p->end / each) * chunks;
         while (leaf < end) {
-            uint32_t count = subtree_at(leaf, end, b->plan.leaves);
+            uint32_t count = one_call_at(b, leaf, end);
             call_whole(b, p, leaf, count);
             leaf += count;
         }
         at = p->end / each * each;
     }
     b->plan.pieces[b->plan.piece_count++] = (struct wh_sum_piece){first_call, b->plan.call_count - first_call};
+    for (uint32_t i = 0; i < b->buffer_capacity; i++) b->kept[i] |= b->used[i];
 }
 
 static void add_pieces(struct builder *b) {
     const struct wh_sum_shape *s = b->shape;
-    uint64_t tokens = (uint64_t)s->sequences * s->positions, span = s->span_tokens ? s->span_tokens : tokens;
+    const uint64_t first = (uint64_t)b->first_group * tokens_per_group(s);
+    uint64_t tokens = (uint64_t)b->group_count * tokens_per_group(s), span = s->span_tokens ? s->span_tokens : tokens;
     for (uint64_t begin = 0; begin < tokens && !b->no_memory;) {
         uint64_t end = min64(begin + s->piece_tokens, min64((begin / span + 1) * span, tokens));
-        add_piece(b, &(struct piece){begin, end});
+        add_piece(b, &(struct piece){first + begin, first + end});
         begin = end;
     }
+}
+
+static void swap(uint32_t *at, uint32_t x, uint32_t y) {
+    if (*at == x || *at == y) *at = x + y - *at;
+}
+
+static void swap_buffers(struct builder *b, uint32_t x, uint32_t y) {
+    const bool kept = b->kept[x];
+    b->kept[x] = b->kept[y], b->kept[y] = kept;
+    for (uint32_t i = 0; i < b->depth; i++) swap(&b->stack[i], x, y);
+    for (uint32_t i = 0; i < b->plan.call_count; i++) {
+        struct wh_sum_call *c = &b->plan.calls[i];
+        swap(&c->buffer, x, y);
+        for (uint32_t m = 0; m < c->merges; m++) {
+            swap(&c->merge[m].left, x, y);
+            swap(&c->merge[m].right, x, y);
+        }
+    }
+}
+
+/* What is left on the stack are the contributions; number j goes to buffer j. */
+static void number_roots(struct builder *b) {
+    for (uint32_t j = 0; j < b->depth; j++)
+        if (b->stack[j] != j) swap_buffers(b, b->stack[j], j);
+    b->plan.roots = b->depth;
+    for (uint32_t i = 0; i < b->plan.buffers; i++)
+        if (b->kept[i]) b->plan.kept = i + 1;
 }
 
 enum wh_status wh_sum_plan_new(const struct wh_sum_shape *shape, struct wh_sum_plan *out) {
     WH_ASSERT(shape->groups > 0 && shape->sequences % shape->groups == 0 && shape->piece_tokens > 0);
     WH_ASSERT(shape->chunks == 1 || shape->piece_tokens % shape->positions == 0);
-    struct builder b = {.shape = shape, .plan.leaves = shape->groups * shape->chunks};
-    b.buffer_capacity = WH_TREE_DEPTH_MAX + shape->chunks;
+    struct builder b = {.shape = shape,
+                        .plan.leaves = shape->groups * shape->chunks,
+                        .first_group = shape->first_group,
+                        .group_count = shape->group_count ? shape->group_count : shape->groups};
+    WH_ASSERT((uint64_t)b.first_group + b.group_count <= shape->groups);
+    b.buffer_capacity = WH_SUM_ROOTS_MAX + 1 + shape->chunks;
     b.open = malloc(shape->chunks * sizeof *b.open);
     b.used = calloc(b.buffer_capacity, sizeof *b.used);
-    if (!b.open || !b.used) b.no_memory = true;
+    b.kept = calloc(b.buffer_capacity, sizeof *b.kept);
+    if (!b.open || !b.used || !b.kept) b.no_memory = true;
     for (uint32_t q = 0; q < shape->chunks && b.open; q++) b.open[q] = UINT32_MAX;
     if (!b.no_memory) add_pieces(&b);
+    if (!b.no_memory) number_roots(&b);
     free(b.open);
     free(b.used);
+    free(b.kept);
     if (b.no_memory) {
         wh_sum_plan_free(&b.plan);
         return WH_FAIL(WH_NOMEM, "no memory to plan sums over %u leaves", b.plan.leaves);
     }
-    WH_ASSERT(b.depth == 1 && b.stack[0] == 0);
     *out = b.plan;
     return WH_OK;
 }
@@ -200,4 +260,19 @@ void wh_sum_plan_free(struct wh_sum_plan *p) {
     free(p->calls);
     free(p->parts);
     *p = (struct wh_sum_plan){0};
+}
+
+enum wh_status wh_sum_joins(uint32_t groups, uint32_t chunks, uint32_t ranks, struct wh_sum_joins *out) {
+    if (ranks < 1 || ranks > WH_SUM_RANKS_MAX || groups % ranks != 0)
+        return WH_FAIL(WH_CONFIG, "%u ranks: they must share %u groups of samples evenly and be at most %d", ranks,
+                       groups, WH_SUM_RANKS_MAX);
+    const uint32_t leaves = groups * chunks, each = leaves / ranks;
+    *out = (struct wh_sum_joins){.ranks = ranks};
+    for (uint32_t r = 0; r < ranks; r++)
+        for (uint32_t leaf = r * each, end = leaf + each, count; leaf < end; leaf += count) {
+            count = subtree_at(leaf, end, leaves);
+            out->merges[out->count++] = (uint8_t)merges_after(leaf, count, leaves);
+            out->inputs[r]++;
+        }
+    return WH_OK;
 }

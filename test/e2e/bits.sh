@@ -44,6 +44,7 @@ differs() { # WHAT OPTION...
     report $? "$what changes the numbers"
 }
 differs "another grain" --set grain.data=1
+differs "another wire" --set grain.wire=bfloat16
 differs "another seed" --seed 7
 differs "dropout" --set model.model_config.resid_pdrop=0.1
 exit "$failed"

@@ -36,7 +36,7 @@ says "$tmp/run.yaml:$(line_of trian_steps)"
 says "did you mean 'tokens.train_steps'?"
 says "$tmp/run.yaml:$(line_of clip_grad)"
 says "30 mod 8 = 6; nearest legal: 24 or 32"
-says "parallelism.tp 2 must be 1"
+says "parallelism.tp 2 is not built yet; nearest legal: 1"
 says "hidden_size 33"
 [ "$(grep -c "^$tmp/run.yaml:[0-9]" "$tmp/said")" -ge 6 ]
 report $? "at least six faults at once"
@@ -52,7 +52,7 @@ refused() { # SAYS OPTION...: with 3 and this text, and nothing made
 refused "tokens.global_batch_size 32 is not a multiple of tokens.micro_batch_size 3" \
     --set tokens.global_batch_size=32 --set tokens.micro_batch_size=3
 refused "4 < 8" --set tokens.global_batch_size=4 --set tokens.micro_batch_size=8
-refused "parallelism.dp 2 must be 1" --set parallelism.dp=2
+refused "parallelism.pp 3 with 1 stage each is above num_hidden_layers 2" --set parallelism.pp=3
 refused "tokens.global_batch_size 8 != tokens.micro_batch_size 2 * tokens.batch_accumulation_per_replica 2 * parallelism.dp 1 = 4" \
     --set tokens.micro_batch_size=2 --set tokens.batch_accumulation_per_replica=2
 refused "tokens.sequence_length 129 is above max_position_embeddings 128" --set tokens.sequence_length=129

@@ -21,6 +21,7 @@ told() { # FILE WHAT: the damage is told, and the run either refused (6) or went
     else
         [ $got -eq 6 ]
         report $? "$2: exit code 6 (got $got)"
+        says "step-00000010 is whole: move $tmp/run/$newest away"
         cmp -s "$tmp/good/metrics.jsonl" "$tmp/run/metrics.jsonl"
         report $? "$2: nothing was changed"
     fi
@@ -37,6 +38,11 @@ for file in weights.safetensors adam_m.safetensors adam_v.safetensors config.jso
     rm "$tmp/run/$newest/$file"
     told $file "$file missing"
 done
+
+fresh # done as advised
+flip "$tmp/run/$newest/weights.safetensors"
+mv "$tmp/run/$newest" "$tmp/run/damaged"
+told step-00000010 "damaged folder moved away"
 
 fresh
 for file in "$tmp/run/$newest"/*; do : >"$file"; done
@@ -76,9 +82,10 @@ says "there are steps 10, 20"
 # Other numbers than those of the checkpoint are refused, with the values (20 steps are done; 30 are asked for).
 set -- --set tokens.train_steps=30 --resume
 cp -r "$tmp/good" "$tmp/before"
-ends 3 train good "$@" --seed 7 --set model.dtype=bfloat16 --set grain.data=4
+ends 3 train good "$@" --seed 7 --set model.dtype=bfloat16 --set grain.data=4 --set grain.wire=bfloat16
 says "made with general.seed 42, the configuration says 7"
 says "grain.data 8, grain.sequence 1; the configuration has 2, 4, 1"
+says "was made with grain.wire float32, the configuration says bfloat16"
 says "was trained in F32, the configuration says BF16"
 ends 3 train good "$@" --set tokens.global_batch_size=16
 says "has seen 160 sequences in 20 steps; tokens.global_batch_size is 16"

@@ -8,7 +8,7 @@ mutants() {
 collectives  | action.c      | s/r.count - first < a->chunk_elems ? r.count - first : a->chunk_elems/a->chunk_elems/
 collectives  | action.c      | s/copy_to(out\[a->call->root\]/copy_to(out[0]/
 collectives  | action.c      | s/memcpy(out, in\[root\]/memcpy(out, in[0]/
-collectives  | action.c      | s/in\[m\] = in_of(a, m) + first \* elem/in[m] = in_of(a, m \/ 2 * 2) + first * elem/
+collectives  | action.c      | s/payload.bytes : in_of(a, m);/payload.bytes : in_of(a, m \/ 2 * 2);/
 async        | action.c      | s/return comm->started + 1 - comm->oldest < WH_WINDOW/return comm->started + 1 - comm->oldest <= WH_WINDOW/
 async        | action.c      | s/atomic_store_explicit(&w->next, 0, memory_order_relaxed);//
 async        | action.c      | s/\*all = a->arrived == a->comm->size;/*all = a->arrived >= a->comm->size - 1;/
@@ -20,26 +20,30 @@ wake         | cause.c       | s/^    wh_comm_wake(comm);//
 async        | job.c         | s/&job->groups\[id \* job->ranks + members\[m\]\]/\&job->groups[id * job->ranks + m]/
 failures     | job.c         | s/^        add_last_operation(job, rank, &t);//
 wake         | job.c         | s/^    wh_comm_wake_job(job);//
-async        | message.c     | s/== WH_CELLS) break/== WH_CELLS + 1) break/
-async        | message.c     | s/if (p->moved_bytes == 0 && (c->fingerprint.*{/if (0) {/
-wake         | message.c     | s/if (atomic_load(&job->control->sleepers)) wh_comm_wake_rank(job, from);//
+messages     | message.c     | s/- taken == WH_COMM_MESSAGES) break/- taken == WH_COMM_MESSAGES + 1) break/
+messages     | message.c     | s/least(least(left, room_in_pipe(p->comm, r)),/least(left,/
+messages     | message.c     | s/if (!all || is_void(comm)) break;/if (is_void(comm)) break;/
+messages     | message.c     | s/if (post->fingerprint != p->call_hash || .*{/if (0) {/
+wake         | message.c     | s/if (news) wake(comm, from);//
+wake         | message.c     | s/if (news) wake(comm, to);//
 async        | plan.c        | s/!p->comm->staged && wh_comm_has_room/wh_comm_has_room/
-async        | plan.c        | s/(all - own + others \* own)/(all + others * own)/
+async        | plan.c        | s/(inputs \* (all - own) + others \* own)/(inputs * all + others * own)/
 failures     | plan.c        | s/, hash_text(c->row))/, 0)/
 failures     | plan.c        | s/ || c->op == WH_BROADCAST ? c->root : 0/ ? c->root : 0/
-collectives  | reduce.c      | s/w.at_bytes = begin \* size/w.at_bytes = begin * sum_size/
-collectives  | staged.c      | s/(p->call.op == WH_ALL_TO_ALL ? n + i : i)/i/
-comm_noalloc | staged.c      | s/^    copy_in(p, piece, stage);/&\n    char *volatile taken = __builtin_malloc(1);\n    __builtin_free(taken);/
+sums         | reduce.c      | s/if (merges\[w - 1\] >= wh_tree_merges(w - 1, w)) most = w;/most = w;/
+collectives  | staged.c      | s/if (p->call.op == WH_ALL_TO_ALL) stage += .*//
+comm_noalloc | staged.c      | s/^    wh_action_cut(a);/&\n    char *volatile taken = __builtin_malloc(1);\n    __builtin_free(taken);/
 failures     | wait.c        | s/(ended && w->saw_end)/false/
 wake         | wait.c        | s/enum wh_status status = move_and_look(w, ready);/enum wh_status status = WH_OK;/
 collectives  | reduce_loop.h | s/return (x\[0\] + x\[1\]) + x\[2\];/return x[0] + (x[1] + x[2]);/
 async        | control.h     | s/WH_SLOTS = 2 \* WH_WINDOW/WH_SLOTS = WH_WINDOW/
 races        | action.c      | s/    atomic_store(&s->sequence, a->sequence);/    atomic_store_explicit(\&s->sequence, a->sequence, memory_order_relaxed);/
 races        | action.c      | s/memory_order_acq_rel/memory_order_relaxed/
-races        | message.c     | s/atomic_load_explicit(&r->received, memory_order_acquire)/atomic_load_explicit(\&r->received, memory_order_relaxed)/
+races        | message.c     | s/atomic_load_explicit(&r->posted, memory_order_acquire)/atomic_load_explicit(\&r->posted, memory_order_relaxed)/
+races        | message.c     | s/atomic_load_explicit(&r->drained, memory_order_acquire)/atomic_load_explicit(\&r->drained, memory_order_relaxed)/
 END
 }
-tests="async wake comm_noalloc failures collectives exec threads"
+tests="async wake comm_noalloc messages sums failures collectives exec threads"
 make="${MAKE:-make} -s CC=gcc"
 # Objects to start from: only what a fault touches is built again.
 $make CONFIG=tsan build/tsan/test/unit/comm/test_threads || exit 1

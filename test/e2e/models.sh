@@ -39,6 +39,27 @@ says '"kind":"safetensors"'
 ends 1 "$wanhe" inspect "$tmp"
 says "nothing known in it"
 
+# A tokenizer and its ids go along, out and back.
+ends 0 "$wanhe" tokenize -t train:300 -o "$tmp/words" "$tmp/text.txt"
+ends 0 train words --set tokens.train_steps=6 --set tokenizer.tokenizer_name_or_path="$tmp/words_tokenizer.json" \
+    --set model.model_config.vocab_size=300
+end=$("$wanhe" tokenize -t "$tmp/words_tokenizer.json" -o "$tmp/ends" --json "$tmp/text.txt" 2>/dev/null |
+    grep -o '"end_of_text":[0-9]*' | cut -d : -f 2)
+for name in words words-back; do
+    ends 0 "$wanhe" export "$tmp/$name" "$tmp/$name-hf"
+    grep -q "\"bos_token_id\": $end,$" "$tmp/$name-hf/config.json" && grep -q "\"eos_token_id\": $end,$" "$tmp/$name-hf/config.json"
+    report $? "$name: ids of the tokenizer (${end:-none})"
+    cmp "$tmp/words/tokenizer.json" "$tmp/$name-hf/tokenizer.json"
+    report $? "$name: tokenizer.json came along"
+    [ -e "$tmp/words-back" ] || ends 0 "$wanhe" import "$tmp/words-hf" "$tmp/words-back"
+done
+[ ! -e "$tmp/llama-f32/tokenizer.json" ] && grep -q '"eos_token_id": null' "$tmp/llama-f32/config.json"
+report $? "bytes: no tokenizer.json, no ids"
+ends 0 train ended --set tokens.train_steps=6 --set data.end_of_text=10
+ends 0 "$wanhe" export "$tmp/ended" "$tmp/ended-hf"
+grep -q '"eos_token_id": 10' "$tmp/ended-hf/config.json"
+report $? "data.end_of_text is the end of text for others"
+
 # what is refused, and with which exit code
 ends 3 "$wanhe" export "$tmp/llama" "$tmp/llama-f32"
 says "is not empty"
@@ -46,6 +67,8 @@ ends 6 "$wanhe" export "$tmp/llama" "$tmp/none" --step 7
 says "no checkpoint of step 7"
 says "there are steps 6"
 ends 2 "$wanhe" export "$tmp/llama" "$tmp/none" --dtype f8
+ends 3 "$wanhe" export "$tmp/llama" "$tmp/none" --tokenizer "$tmp/words_tokenizer.json"
+says "has 300 tokens, the model 256"
 
 ends 1 "$wanhe" import "$tmp/nowhere" "$tmp/none"
 rm "$tmp/llama-bf16/model-00002-of-"*

@@ -44,12 +44,14 @@ ends 0 train layouts "$@" --resume --set threads=2 --set tokens.micro_batch_size
 same unbroken layouts "gone on with another micro-batch, threads and recompute"
 
 # Steps done after the newest checkpoint are done again; their lines in metrics.jsonl are replaced, not repeated.
-ends 0 train ahead "$@" --set tokens.train_steps=14 --set checkpoints.save_final_state=false
+ends 0 train ahead "$@" --set tokens.train_steps=14 --set checkpoints.save_final_state=false --resume-if-present
+says "ahead holds no checkpoint: the run starts afresh" # the first call of a restart loop (B88)
 [ "$(numbers ahead | wc -l)" -eq 14 ]
 report $? "14 steps were done, 10 are saved"
 printf '{"step": 15, "tok' >>"$tmp/ahead/metrics.jsonl" # what a crash may leave
 ends 0 train ahead "$@" --resume-if-present
 says "step-00000010, step 10"
+silent_about "afresh"
 same unbroken ahead "metrics of steps that were lost"
 
 # A finished run has nothing to do (B88: the last call of a restart loop).

@@ -4,8 +4,8 @@
 set -- --set tokens.train_steps=400 --set checkpoints.checkpoint_interval=0
 
 ends 0 train unbroken "$@"
-for signal in TERM USR1 INT; do
-    case $signal in TERM) want=75 ;; USR1) want=75 ;; INT) want=130 ;; esac
+for signal in TERM USR1 HUP INT; do
+    case $signal in INT) want=130 ;; *) want=75 ;; esac
     start $signal "$@"
     await_step $signal 7
     kill -$signal $pid

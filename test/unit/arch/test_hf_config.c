@@ -265,7 +265,9 @@ static void round_trip(const struct wh_hf_config *c, bool ours) {
     if (!wh_model_fields_equal(&c->model, &back.model, &differences)) fail_msg("%s", differences.data);
     assert_true(back.dtype == c->dtype && back.ours == ours);
     if (ours) {
-        assert_memory_equal(&back.grain, &c->grain, sizeof c->grain);
+        const struct wh_grain *a = &back.grain, *b = &c->grain;
+        assert_true(a->tensor == b->tensor && a->data == b->data && a->sequence == b->sequence && a->wire == b->wire &&
+                    a->fast == b->fast);
         assert_int_equal(back.compute, c->compute);
     }
     wh_text_fini(&text);
@@ -278,10 +280,28 @@ static void what_is_written_reads_back(void **state) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct wh_hf_config c = read_golden(names[i]);
         round_trip(&c, false);
-        c.grain = (struct wh_grain){2, 8, 4};
+        c.grain = (struct wh_grain){2, 8, 4, WH_BF16};
         c.compute = WH_BF16;
         round_trip(&c, true);
     }
+}
+
+/* A checkpoint from before there was a choice of the wire; and one with a choice that isn't there. */
+static void wire_of_the_grain(void **state) {
+    (void)state;
+    struct wh_hf_config c = read_golden("gpt2"), back;
+    struct wh_text text = {0};
+    c.grain = (struct wh_grain){2, 8, 4, WH_BF16};
+    assert_int_equal(wh_hf_config_write(&c, true, &text), WH_OK);
+    char *wire = strstr(text.data, ", \"wire\": \"BF16\"");
+    assert_non_null(wire);
+    memcpy(wire, ", \"wire\": \"F16\" ", 16);
+    assert_int_equal(wh_hf_config_parse(text.data, text.bytes, "x", &back, NULL), WH_CONFIG);
+    expect_message("wanhe.grain.wire must be F32 or BF16");
+    memset(wire, ' ', 16);
+    accept(text.data, &back);
+    assert_true(back.grain.tensor == 2 && back.grain.wire == WH_F32);
+    wh_text_fini(&text);
 }
 
 /* A model that no family's config can express still has a checkpoint's config, but no Hugging Face one. */
@@ -293,7 +313,7 @@ static void what_cannot_be_expressed(void **state) {
     c.model.Hkv = 3;
     assert_int_equal(wh_hf_config_write(&c, false, &text), WH_UNSUPPORTED);
     expect_message("kv_heads 3 / 12, learned_positions false / true");
-    c.grain = (struct wh_grain){1, 1, 1};
+    c.grain = (struct wh_grain){1, 2, 1, .fast = true};
     round_trip(&c, true);
     assert_int_equal(wh_hf_config_write(&c, true, &text), WH_OK);
     assert_non_null(strstr(text.data, "\"model_type\": \"wanhe\""));
@@ -311,6 +331,7 @@ int main(void) {
         cmocka_unit_test(switches_we_do_not_compute),
         cmocka_unit_test(all_faults_at_once_with_lines),
         cmocka_unit_test(notes_say_what_was_left_out),
+        cmocka_unit_test(wire_of_the_grain),
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(what_cannot_be_expressed),
     };

@@ -54,15 +54,17 @@ static int teardown(void **state) {
     return wh_dir_remove(run) == WH_OK ? 0 : -1;
 }
 
+static struct wh_ckpt_slab whole(float *data) { return wh_ckpt_whole(data, &params); }
+
 static struct wh_ckpt_view view(uint64_t step) {
     return (struct wh_ckpt_view){.model = &model,
                                  .params = &params,
-                                 .grain = {1, 4, 1},
+                                 .grain = {1, 4, 1, WH_BF16},
                                  .compute = WH_BF16,
                                  .state = {step, 12 * step, 3000 * step, 12 * step + 1, step - 1, UINT64_MAX - 5},
-                                 .weights = weights,
-                                 .m = m1,
-                                 .v = m2};
+                                 .weights = whole(weights),
+                                 .m = whole(m1),
+                                 .v = whole(m2)};
 }
 
 static void save(uint64_t step, uint32_t keep_last) {
@@ -103,7 +105,7 @@ static enum wh_status load_step(uint64_t step) {
     enum wh_status status = wh_ckpt_find(run, step, &folder, NULL);
     if (status == WH_OK) {
         status = wh_ckpt_read(folder, &info);
-        if (status == WH_OK) status = wh_ckpt_load(folder, &params, w, m, v);
+        if (status == WH_OK) status = wh_ckpt_load(folder, &params, whole(w), whole(m), whole(v));
         free(folder);
     }
     free(w), free(m), free(v);
@@ -118,7 +120,8 @@ static void round_trip(void **state) {
     expect(wh_ckpt_find(run, 40, &folder, NULL), WH_OK, "");
     expect(wh_ckpt_read(folder, &info), WH_OK, "");
     assert_memory_equal(&info.model, &model, sizeof model);
-    assert_true(info.grain.tensor == 1 && info.grain.data == 4 && info.grain.sequence == 1 && info.compute == WH_BF16);
+    assert_true(info.grain.tensor == 1 && info.grain.data == 4 && info.grain.sequence == 1 &&
+                info.grain.wire == WH_BF16 && info.compute == WH_BF16);
     struct wh_ckpt_view v = view(40);
     assert_memory_equal(&info.state, &v.state, sizeof v.state);
     assert_true(info.moments);
@@ -128,7 +131,7 @@ static void round_trip(void **state) {
         out[i] = malloc(4 * params.buffer_elems);
         for (size_t k = 0; k < params.buffer_elems; k++) out[i][k] = -1.0f;
     }
-    expect(wh_ckpt_load(folder, &params, out[0], out[1], out[2]), WH_OK, "");
+    expect(wh_ckpt_load(folder, &params, whole(out[0]), whole(out[1]), whole(out[2])), WH_OK, "");
     const float *in[3] = {weights, m1, m2};
     for (int i = 0; i < 3; i++) {
         size_t touched = 0;
@@ -166,13 +169,15 @@ static void same_bytes_whenever_and_wherever(void **state) {
 
 static void another_model_is_refused_with_all_differences(void **state) {
     (void)state;
+    const struct wh_ckpt_slab none = {0};
     save(1, 0);
     struct wh_model other = model;
     struct wh_params p;
     other.F = 8, other.L = 1, other.qkv_bias = true;
     assert_int_equal(wh_params_new(&other, &p), WH_OK);
     float *w = calloc(p.buffer_elems, 4);
-    expect(wh_ckpt_load(at("step-00000001"), &p, w, NULL, NULL), WH_CONFIG, "layer.0.mlp.up.weight is F32 [7, 6]");
+    expect(wh_ckpt_load(at("step-00000001"), &p, wh_ckpt_whole(w, &p), none, none), WH_CONFIG,
+           "layer.0.mlp.up.weight is F32 [7, 6]");
     expect(WH_CONFIG, WH_CONFIG, "no tensor layer.0.attn.q.bias");
     expect(WH_CONFIG, WH_CONFIG, "layer.1.attn.q.weight, which the model has not");
     for (size_t i = 0; i < p.buffer_elems; i++) assert_true(w[i] == 0.0f);
@@ -183,14 +188,14 @@ static void another_model_is_refused_with_all_differences(void **state) {
 static void moments_may_be_absent_at_step_zero(void **state) {
     (void)state;
     struct wh_ckpt_view v = view(0);
-    v.m = v.v = NULL;
+    v.m = v.v = (struct wh_ckpt_slab){0};
     v.state.optimizer_step = 0;
     expect(wh_ckpt_save(run, &v, 0, NULL), WH_OK, "");
     assert_false(there("step-00000000/adam_m.safetensors"));
-    expect(wh_ckpt_load(at("step-00000000"), &params, weights, m1, m2), WH_OK, "");
+    expect(wh_ckpt_load(at("step-00000000"), &params, whole(weights), whole(m1), whole(m2)), WH_OK, "");
     for (size_t k = 0; k < params.list[0].elems; k++) assert_true(m1[k] == 0.0f && m2[k] == 0.0f);
     v = view(5);
-    v.m = v.v = NULL;
+    v.m = v.v = (struct wh_ckpt_slab){0};
     expect(wh_ckpt_save(run, &v, 0, NULL), WH_OK, "");
     expect(load_step(5), WH_DAMAGED, "has no adam_m.safetensors");
 }
@@ -303,6 +308,27 @@ static void the_damaged_tensor_is_named(void **state) {
     expect(load_step(2), WH_DAMAGED, "adam_m.safetensors is damaged: the hash of tensor final.norm.gain");
 }
 
+static void the_newest_sound_one_is_named(void **state) {
+    (void)state;
+    save(1, 0), save(2, 0), save(3, 0), save(4, 0);
+    char newest[200], *older = at("step-00000003/adam_v.safetensors");
+    snprintf(newest, sizeof newest, "%s", at("step-00000004"));
+    int fd = open(older, O_RDWR);
+    assert_int_equal(pwrite(fd, "\x55", 1, lseek(fd, 0, SEEK_END) - 1), 1);
+    close(fd);
+    assert_int_equal(WH_FAIL(WH_DAMAGED, "what is wrong with it"), WH_DAMAGED);
+    wh_ckpt_advise(newest);
+    expect(wh_error()->code, WH_DAMAGED, "what is wrong with it\n");
+    expect(WH_DAMAGED, WH_DAMAGED, "checkpoints/step-00000002 is whole: move ");
+    expect(WH_DAMAGED, WH_DAMAGED, "checkpoints/step-00000004 away");
+    assert_int_equal(WH_FAIL(WH_DAMAGED, "what is wrong with it"), WH_DAMAGED);
+    wh_ckpt_advise(at("step-00000001"));
+    expect(WH_DAMAGED, WH_DAMAGED, "no older checkpoint in ");
+    assert_int_equal(WH_FAIL(WH_DAMAGED, "what is wrong with it"), WH_DAMAGED);
+    wh_ckpt_advise("/a/checkpoint/elsewhere");
+    assert_string_equal(wh_error()->message, "what is wrong with it");
+}
+
 /* Case B44 */
 static void mixed_parts_are_found(void **state) {
     (void)state;
@@ -400,7 +426,7 @@ static void killed_while_saving(void **state) {
         struct wh_ckpt_info info;
         expect(wh_ckpt_find(run, WH_CKPT_LATEST, &folder, NULL), WH_OK, "");
         expect(wh_ckpt_read(folder, &info), WH_OK, "");
-        expect(wh_ckpt_load(folder, &params, weights, m1, m2), WH_OK, "");
+        expect(wh_ckpt_load(folder, &params, whole(weights), whole(m1), whole(m2)), WH_OK, "");
         assert_true(info.state.step >= least);
         least = info.state.step;
         free(folder);
@@ -478,6 +504,7 @@ int main(void) {
         T(all_damaged_says_why),
         T(every_cut_and_every_flipped_byte_is_found),
         T(the_damaged_tensor_is_named),
+        T(the_newest_sound_one_is_named),
         T(mixed_parts_are_found),
         T(keep_last),
         T(never_without_a_complete_one),

@@ -338,6 +338,11 @@ static struct wh_model small(enum wh_family f) {
     return m;
 }
 
+static enum wh_status export_to(const char *inside, struct model *m, enum wh_dtype dtype, uint64_t limit) {
+    m->config.dtype = dtype;
+    return wh_hf_export(at(inside), &m->config, &m->params, m->weights, limit);
+}
+
 /* import(export(w)) = w, and export(import(x)) = x to the byte, whole or in parts. */
 static void export_round_trips(void **state) {
     (void)state;
@@ -352,12 +357,11 @@ static void export_round_trips(void **state) {
                 random_weights(&m, dtypes[d]);
                 snprintf(first, sizeof first, "a-%d-%d-%d", f, d, (int)limit);
                 snprintf(second, sizeof second, "b-%d-%d-%d", f, d, (int)limit);
-                expect(wh_hf_export(at(first), &model, &m.params, m.weights, dtypes[d], limit), WH_OK, "");
+                expect(export_to(first, &m, dtypes[d], limit), WH_OK, "");
                 expect(import_from(at(first), &back, NULL), WH_OK, "");
                 assert_memory_equal(back.weights, m.weights, 4 * m.params.buffer_elems);
                 assert_int_equal(back.config.dtype, dtypes[d]);
-                expect(wh_hf_export(at(second), &back.config.model, &back.params, back.weights, dtypes[d], limit),
-                       WH_OK, "");
+                expect(export_to(second, &back, dtypes[d], limit), WH_OK, "");
                 snprintf(command, sizeof command, "diff -r %s %s && test %s %s/model.safetensors.index.json", at(first),
                          at(second), limit ? "-f" : "! -e", at(first));
                 assert_int_equal(system(command), 0);
@@ -372,7 +376,7 @@ static void parts_keep_their_limit(void **state) {
     char **names;
     size_t count, files = 0;
     make(&m, &model);
-    expect(wh_hf_export(at("out"), &model, &m.params, m.weights, WH_BF16, 20000), WH_OK, "");
+    expect(export_to("out", &m, WH_BF16, 20000), WH_OK, "");
     assert_int_equal(wh_dir_list(at("out"), &names, &count), WH_OK);
     for (size_t i = 0; i < count; i++) {
         char inside[100];
@@ -387,7 +391,7 @@ static void parts_keep_their_limit(void **state) {
     }
     assert_true(files > 3);
     wh_dir_list_free(names, count);
-    expect(wh_hf_export(at("out"), &model, &m.params, m.weights, WH_BF16, 0), WH_CONFIG, "is not empty");
+    expect(export_to("out", &m, WH_BF16, 0), WH_CONFIG, "is not empty");
     release(&m);
 }
 
@@ -401,7 +405,7 @@ static void vocabulary_is_not_padded(void **state) {
     model.V = 65535, model.C = 8, model.H = 4, model.Hkv = 4, model.D = 2;
     make(&m, &model);
     random_weights(&m, WH_F32);
-    expect(wh_hf_export(at("out"), &model, &m.params, m.weights, WH_F32, 0), WH_OK, "");
+    expect(export_to("out", &m, WH_F32, 0), WH_OK, "");
     expect(wh_safetensors_open(at("out/model.safetensors"), &f), WH_OK, "");
     assert_int_equal(wh_safetensors_find(&f.header, "model.embed_tokens.weight")->shape[0], 65535);
     assert_int_equal(wh_safetensors_find(&f.header, "lm_head.weight")->shape[0], 65535);
@@ -421,18 +425,37 @@ static void rounding_and_range(void **state) {
     const struct wh_param *q = wh_params_find(&m.params, WH_P_ATTN_Q_BIAS, 1);
     m.weights[q->offset] = 1.00390625f + 0x1p-20f; /* rounds up to 1 + 2^-7 in bf16 */
     m.weights[q->offset + 1] = 65519.0f;           /* the last that rounds down in half */
-    expect(wh_hf_export(at("bf16"), &model, &m.params, m.weights, WH_BF16, 0), WH_OK, "");
+    expect(export_to("bf16", &m, WH_BF16, 0), WH_OK, "");
     expect(import_from(at("bf16"), &back, NULL), WH_OK, "");
     assert_true(back.weights[q->offset] == 1.0078125f);
     release(&back);
-    expect(wh_hf_export(at("f16"), &model, &m.params, m.weights, WH_F16, 0), WH_OK, "");
+    expect(export_to("f16", &m, WH_F16, 0), WH_OK, "");
     expect(import_from(at("f16"), &back, NULL), WH_OK, "");
     assert_true(back.weights[q->offset + 1] == 65504.0f);
     release(&back);
     m.weights[q->offset + 1] = -65520.0f;
-    expect(wh_hf_export(at("no"), &model, &m.params, m.weights, WH_F16, 0), WH_UNSUPPORTED,
+    expect(export_to("no", &m, WH_F16, 0), WH_UNSUPPORTED,
            "tensor model.layers.1.self_attn.q_proj.bias: -65520 does not fit F16");
     assert_false(wh_file_exists(at("no")));
+    release(&m);
+}
+
+static void token_ids(void **state) {
+    (void)state;
+    struct model m;
+    struct wh_model model = small(WH_LLAMA);
+    char *text;
+    size_t bytes;
+    make(&m, &model);
+    expect(export_to("unknown", &m, WH_F32, 0), WH_OK, "");
+    m.config.bos = (struct wh_hf_token){true, 0}, m.config.eos = (struct wh_hf_token){true, 64};
+    expect(export_to("known", &m, WH_F32, 0), WH_OK, "");
+    expect(wh_file_read(at("unknown/config.json"), 10000, &text, &bytes), WH_OK, "");
+    assert_non_null(strstr(text, "\"bos_token_id\": null,\n  \"eos_token_id\": null,\n"));
+    free(text);
+    expect(wh_file_read(at("known/config.json"), 10000, &text, &bytes), WH_OK, "");
+    assert_non_null(strstr(text, "\"bos_token_id\": 0,\n  \"eos_token_id\": 64,\n"));
+    free(text);
     release(&m);
 }
 
@@ -449,6 +472,7 @@ int main(void) {
         T(parts_keep_their_limit),
         T(vocabulary_is_not_padded),
         T(rounding_and_range),
+        T(token_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,11 +136,29 @@ static void machines_share_a_port(void **state) {
     assert_close(price("direct", &q, &t), 2e-6 + 2 * (15.0 / 16) * S / 1e9, 1e-9);
 }
 
+/* Ports that copy: what is sent and what is received add up, and a receiver works behind its sender. */
+static void half_duplex(void **state) {
+    (void)state;
+    double a = 3e-6, o = 1e-6, b = 1 / 10e9, piece = 4096;
+    struct wh_coll_topology t = {.memory = {a, o, 1 / b, true, piece}};
+    for (uint32_t n = 2, l = 1; n <= 32; n *= 2, l++) {
+        struct wh_coll_request q = {WH_COLL_ALL_GATHER, n, 0, 16384 * n, WH_F32};
+        double S = (double)q.count * 4, part = S / n;
+        assert_close(price("ring", &q, &t), (n - 1) * (a + 2 * o + 2 * part * b), 1e-12);
+        assert_close(price("direct", &q, &t), a + (n - 1) * (2 * o + 2 * part * b), 1e-12);
+        q.op = WH_COLL_BROADCAST;
+        assert_close(price("binomial", &q, &t), l * (a + 2 * o + (S + piece) * b), 1e-12);
+        q.count = 256; /* one piece */
+        assert_close(price("binomial", &q, &t), l * (a + 2 * o + 2 * 1024 * b), 1e-12);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_of_100_megabytes), cmocka_unit_test(nothing_beats_the_bound),
         cmocka_unit_test(closed_forms),          cmocka_unit_test(rings_and_trees_of_a_training_run),
         cmocka_unit_test(ring_of_1024),          cmocka_unit_test(machines_share_a_port),
+        cmocka_unit_test(half_duplex),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

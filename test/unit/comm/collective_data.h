@@ -65,34 +65,35 @@ static inline union test_value test_combine(enum wh_dtype type, enum wh_redop op
     v.member = op == WH_MAX ? (a.member > b.member ? a.member : b.member) : (a.member < b.member ? a.member : b.member)
     switch (type) {
     case WH_F64:
-        if (op == WH_SUM)
+        if (wh_redop_sums(op))
             v.f64 = a.f64 + b.f64;
         else
             COMBINE(f64);
         break;
     case WH_I32:
-        if (op == WH_SUM)
+        if (wh_redop_sums(op))
             v.i32 = (int32_t)((uint32_t)a.i32 + (uint32_t)b.i32);
         else
             COMBINE(i32);
         break;
     case WH_I64:
-        if (op == WH_SUM)
+        if (wh_redop_sums(op))
             v.i64 = (int64_t)((uint64_t)a.i64 + (uint64_t)b.i64);
         else
             COMBINE(i64);
         break;
     default: /* fp32, and what bf16 is summed in */
-        if (op == WH_SUM)
+        if (wh_redop_sums(op))
             v.f32 = a.f32 + b.f32;
         else
             COMBINE(f32);
     }
+    if (type == WH_BF16 && op == WH_SUM_ROUNDED) v.f32 = wh_bf16_to_f32(wh_f32_to_bf16(v.f32));
 #undef COMBINE
     return v;
 }
 
-/* The canonical tree over ranks [begin, begin + n); bf16: unrounded. */
+/* The canonical tree over ranks [begin, begin + n); bf16: not rounded at the end. */
 static inline union test_value test_tree(enum wh_dtype type, enum wh_redop op, uint64_t seed, uint64_t element,
                                          uint32_t begin, uint32_t n) {
     if (n == 1) {
@@ -114,6 +115,7 @@ static inline union test_value test_reduced(enum wh_dtype type, enum wh_redop op
 }
 
 static inline struct wh_coll_range test_slice(const struct wh_comm_call *c, uint32_t ranks, uint32_t i) {
+    if (c->border) return (struct wh_coll_range){c->border[i], c->border[i + 1] - c->border[i]};
     return wh_coll_cut((struct wh_coll_range){0, c->count}, c->dtype, ranks, i);
 }
 

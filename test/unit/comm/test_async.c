@@ -240,6 +240,12 @@ static enum wh_status ledger_of(struct wh_comm_job *job, uint32_t rank, const st
                    "%s", r->name);
         RANK_CHECK(r->sent_bytes == bytes, "%s: %zu, the list has %zu", r->name, (size_t)r->sent_bytes, (size_t)bytes);
     }
+    static const size_t border[] = {0, 10, 10, 999};
+    struct wh_comm_call c = {.op = WH_REDUCE_SCATTER, .count = 999, .dtype = WH_F32, .border = border};
+    uint64_t own = border[rank + 1] - border[rank];
+    RANK_CHECK(wh_comm_call_bytes(&c, rank, 3) == (999 - own) * 4, "reduce_scatter with borders");
+    c.op = WH_ALL_GATHER;
+    RANK_CHECK(wh_comm_call_bytes(&c, rank, 3) == 2 * own * 4, "all_gather with borders");
     free(in), free(out);
     return WH_OK;
 }

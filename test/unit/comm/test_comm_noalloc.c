@@ -39,6 +39,16 @@ static enum wh_status check_call(struct wh_comm_job *job, struct wh_comm *comm, 
     return WH_OK;
 }
 
+/* With borders of slices and with several contributions of a rank, where the operation has them. */
+static enum wh_status check_shapes(struct wh_comm_job *job, struct wh_comm *comm, struct wh_comm_call c) {
+    static const uint8_t inputs[RANKS] = {1, 2, 1}, merges[] = {0, 1, 0, 2};
+    const size_t border[RANKS + 1] = {0, 0, c.count / 3, c.count};
+    const struct wh_comm_sum sum = {inputs, merges, c.count};
+    if (c.op == WH_REDUCE_SCATTER || c.op == WH_ALL_GATHER) c.border = border;
+    if (c.op == WH_REDUCE_SCATTER || c.op == WH_ALL_REDUCE || c.op == WH_REDUCE) c.sum = &sum;
+    return c.border || c.sum ? check_call(job, comm, c) : WH_OK;
+}
+
 /* Sends to the next rank and receives from the one before. */
 static enum wh_status check_messages(struct wh_comm_job *job, struct wh_comm *comm, void *in, void *out, size_t count) {
     uint32_t rank = wh_comm_rank(comm);
@@ -74,12 +84,12 @@ static enum wh_status rank_of_everything(struct wh_comm_job *job, uint32_t rank,
     static const uint32_t members[RANKS] = {0, 1, 2};
     static const size_t counts[] = {0, 9, 3000, ELEMS};
     struct wh_comm *comm;
-    void *in[2] = {NULL, calloc(ELEMS, sizeof(float))}, *out[2] = {NULL, calloc(ELEMS, sizeof(float))};
+    void *in[2] = {NULL, calloc(2 * ELEMS, sizeof(float))}, *out[2] = {NULL, calloc(ELEMS, sizeof(float))};
     (void)rank;
     (void)t;
     RANK_CHECK(alloc_count() > 0, "the counters see nothing");
     WH_TRY(wh_comm_open(job, 0, "all", members, RANKS, &comm));
-    WH_TRY(wh_comm_buffer(job, ELEMS * sizeof(float), &in[0]));
+    WH_TRY(wh_comm_buffer(job, 2 * ELEMS * sizeof(float), &in[0]));
     WH_TRY(wh_comm_buffer(job, ELEMS * sizeof(float), &out[0]));
     for (int where = 0; where < 2; where++)
         for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
@@ -88,6 +98,7 @@ static enum wh_status rank_of_everything(struct wh_comm_job *job, uint32_t rank,
                 c.count = counts[k], c.dtype = WH_F32, c.root = 1;
                 if (op == WH_BROADCAST) c.in = NULL;
                 WH_TRY(check_call(job, comm, c));
+                WH_TRY(check_shapes(job, comm, c));
             }
             WH_TRY(check_messages(job, comm, in[where], out[where], counts[k]));
         }

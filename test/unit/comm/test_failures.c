@@ -225,6 +225,12 @@ static const struct mismatch mismatches[] = {
     {"members", "different members"},
     {"small", "all_reduce of 3 F32"},
     {"barrier", "barrier"},
+    {"borders", "they cut it at different borders"},
+    {"no borders", "they cut it at different borders"},
+    {"sum order", "they join different contributions"},
+    {"sum inputs", "they join different contributions"},
+    {"sum stride", "they join different contributions"},
+    {"no sum", "they join different contributions"},
 };
 
 static enum wh_status rank_of_mismatch(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
@@ -238,8 +244,19 @@ static enum wh_status rank_of_mismatch(struct wh_comm_job *job, uint32_t rank, c
     WH_TRY(buffer(job, IN_ARENA, &in));
     WH_TRY(buffer(job, IN_ARENA, &out));
     struct wh_comm_call c = {.op = WH_ALL_REDUCE, .in = in, .out = out, .count = 3000, .dtype = WH_F32, .row = "row"};
+    static const size_t border[] = {0, 900, 2000, 3000}, moved[] = {0, 900, 2001, 3000};
     if (strcmp(what, "root") == 0) c.op = WH_BROADCAST, c.in = NULL;
+    if (strstr(what, "borders")) c.op = WH_ALL_GATHER, c.border = border;
+    static const uint8_t inputs[] = {1, 2, 1}, other_inputs[] = {2, 1, 1}, merges[] = {0, 1, 0, 2},
+                         other_merges[] = {0, 0, 2, 1};
+    const struct wh_comm_sum sum = {inputs, merges, 3000}, odd_sum = {strstr(what, "inputs") ? other_inputs : inputs,
+                                                                      strstr(what, "order") ? other_merges : merges,
+                                                                      strstr(what, "stride") ? 3001 : 3000};
+    if (strstr(what, "sum")) c.sum = odd ? &odd_sum : &sum;
     if (odd) {
+        if (strcmp(what, "no sum") == 0) c.sum = NULL;
+        if (strcmp(what, "borders") == 0) c.border = moved;
+        if (strcmp(what, "no borders") == 0) c.border = NULL;
         if (strcmp(what, "op") == 0) c.op = WH_REDUCE_SCATTER;
         if (strcmp(what, "count") == 0) c.count = 2997;
         if (strcmp(what, "type") == 0) c.dtype = WH_I32;
@@ -364,6 +381,7 @@ static enum wh_status rank_of_wrong_calls(struct wh_comm_job *job, uint32_t rank
     RANK_CHECK(wh_comm_open(job, 1, "twisted", twisted, 2, &comm) == WH_CONFIG, "order");
     if (rank == 0) RANK_CHECK(wh_comm_open(job, 1, "others", others, 1, &comm) == WH_CONFIG, "not a member");
     RANK_CHECK(wh_comm_open(job, 99, "far", two, 2, &comm) == WH_CONFIG, "id");
+    static const size_t late[] = {1, 2, 4}, falling[] = {0, 5, 4}, short_of[] = {0, 2, 3}, good[] = {0, 2, 4};
     const struct wh_comm_call wrong[] = {
         {.op = WH_COMM_OP_COUNT},
         {.op = WH_ALL_REDUCE, .in = x, .out = x, .count = 4, .dtype = WH_U8},
@@ -373,6 +391,10 @@ static enum wh_status rank_of_wrong_calls(struct wh_comm_job *job, uint32_t rank
         {.op = WH_BROADCAST, .out = x, .count = 4, .root = 2},
         {.op = WH_ALL_TO_ALL, .in = x, .out = x + 4, .count = 3},
         {.op = WH_SEND, .in = x, .count = 3, .root = wh_comm_rank(comm)},
+        {.op = WH_REDUCE_SCATTER, .in = x, .out = x + 4, .count = 4, .border = late},
+        {.op = WH_REDUCE_SCATTER, .in = x, .out = x + 4, .count = 4, .border = falling},
+        {.op = WH_ALL_GATHER, .in = x, .out = x + 4, .count = 4, .border = short_of},
+        {.op = WH_ALL_REDUCE, .in = x, .out = x + 4, .count = 4, .border = good},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         RANK_CHECK(wh_comm_run(comm, &wrong[i]) == WH_CONFIG, "wrong call %zu", i);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -80,6 +81,7 @@ static void overrides(void **state) {
     assert_int_equal(c.data.train.count, 2);
     assert_string_equal(c.data.train.item[1], "y");
     assert_true(c.optimizer.clip_grad == 0.0);
+    assert_int_equal(c.comm.reduce, WH_REDUCE_CONTRACT);
     assert_int_equal(c.grain.tensor, 1);
     assert_int_equal(c.tokens.accumulation, 4);
     assert_int_equal(c.source[WH_KEY_TRAIN_STEPS].kind, WH_SOURCE_SET);
@@ -139,7 +141,6 @@ static void all_faults_at_once(void **state) {
         "run.yaml:20:1: section tokens is given twice; first in line 13\n"
         "run.yaml:22:1: profiler has no meaning here: use `wanhe train --trace`\n"
         "run.yaml:23:12: anchors (&), aliases (*) and tags (!) are not supported; write the value out\n"
-        "run.yaml:16: this build trains with one rank: optimizer.zero_stage 1 must be 0\n"
         "run.yaml: model.model_config.rope_scaling.low_freq_factor is missing: llama3: lower end of the blend\n"
         "run.yaml: model.model_config.rope_scaling.high_freq_factor is missing: llama3: upper end of the blend\n"
         "run.yaml: model.model_config.rope_scaling.original_max_position_embeddings is missing: llama3: length the "
@@ -176,13 +177,13 @@ static void odd_values(void **state) {
                   "first");
     expect_faults(small, "grain=null", "--set grain=null: grain is a section: keys below it are wanted, not a value");
     expect_faults(small, "kernels=avx3", "--set kernels=avx3: kernels: 'avx3' is none of auto|reference|avx2|avx512");
+    expect_faults(small, "comm.reduce=quick", "--set comm.reduce=quick: comm.reduce: 'quick' is none of contract|fast");
     expect_faults(small, "threads=\"\\0\"", "--set threads=\"\\0\": a zero byte in a value");
 }
 
-/* Case B19: refused with the numbers, never truncated. (dp itself is refused too: this build has one rank.) */
+/* Case B19: refused with the numbers, never truncated. */
 static void batch_not_divisible(void **state) {
     (void)state;
-    static const char one_rank[] = "--set: this build trains with one rank: parallelism.dp 8 must be 1\n";
     static const struct {
         const char *sets, *expected;
     } cases[] = {
@@ -196,12 +197,44 @@ static void batch_not_divisible(void **state) {
          "--set: tokens.global_batch_size 4 is not a multiple of tokens.batch_accumulation_per_replica 1 * "
          "parallelism.dp 8 = 8: 4 < 8; nearest legal: 8"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char expected[512];
-        strcpy(expected, one_rank);
-        strcat(expected, cases[i].expected);
-        expect_faults(small, cases[i].sets, expected);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_faults(small, cases[i].sets, cases[i].expected);
+}
+
+/* What this build trains: replicas on one machine, which hold whole groups of the grain. */
+static void ranks(void **state) {
+    (void)state;
+    struct wh_config c;
+    static const char dp3[] = "tokens.global_batch_size=24|tokens.micro_batch_size=2|parallelism.dp=3";
+    char sets[256];
+    load_good(small, "parallelism.dp=8|optimizer.zero_stage=3|optimizer.bucket_bytes=1_000_000|optimizer.prefetch=0",
+              &c);
+    assert_int_equal(c.tokens.micro_batch, 1);
+    assert_int_equal(c.optimizer.bucket_bytes, 1000000);
+    wh_config_free(&c);
+    load_good(small, "optimizer.zero_stage=2|checks.replicas=off", &c); /* nothing to share out: fine */
+    assert_true(c.optimizer.bucket_bytes == 26214400 && c.optimizer.prefetch == 1 && c.checks.replicas == 0);
+    wh_config_free(&c);
+    snprintf(sets, sizeof sets, "%s|grain.data=6", dp3);
+    load_good(small, sets, &c);
+    assert_int_equal(c.tokens.accumulation, 4);
+    wh_config_free(&c);
+    expect_faults(small, dp3,
+                  "--set: parallelism.dp 3 does not divide grain.data 8; nearest legal: 2, or with parallelism.dp 3 a "
+                  "grain.data of 6 or 12");
+    expect_faults(
+        small, "tokens.global_batch_size=16|parallelism.dp=16",
+        "--set: parallelism.dp 16 does not divide grain.data 8; nearest legal: 8, or with parallelism.dp 16 a "
+        "grain.data of 16");
+    expect_faults(small, "tokens.global_batch_size=130|grain.data=130|parallelism.dp=65",
+                  "--set: parallelism.dp 65: the ranks of a run share one machine, 64 at most; nearest legal: 26");
+    expect_faults(small, "grain.data=100|parallelism.dp=8",
+                  "grain.data 100 does not divide the global batch 8; nearest legal: 4");
+    expect_faults(small, "comm.reduce=fast|parallelism.dp=2|grain.data=4",
+                  "--set: grain.data 4: with comm.reduce fast it is the number of replicas, 2; leave it out");
+    expect_faults(small, "optimizer.zero_stage=4|optimizer.bucket_bytes=4095|grain.wire=float16",
+                  "--set optimizer.zero_stage=4: optimizer.zero_stage: '4' is too large; the most is 3\n"
+                  "--set optimizer.bucket_bytes=4095: optimizer.bucket_bytes: '4095' is too small; the least is 4096\n"
+                  "--set grain.wire=float16: grain.wire: 'float16' is none of float32|bfloat16");
 }
 
 /* Case B21: all factors shown; one left out is worked out. */
@@ -209,7 +242,6 @@ static void batch_factors(void **state) {
     (void)state;
     struct wh_config c;
     expect_faults(small, "tokens.micro_batch_size=2|tokens.batch_accumulation_per_replica=1|parallelism.dp=2",
-                  "--set: this build trains with one rank: parallelism.dp 2 must be 1\n"
                   "run.yaml:2: tokens.global_batch_size 8 != tokens.micro_batch_size 2 * "
                   "tokens.batch_accumulation_per_replica 1 * parallelism.dp 2 = 4; leave one of them out, or write 4");
     load_good(small, "tokens.batch_accumulation_per_replica=4", &c);
@@ -225,23 +257,76 @@ static void batch_factors(void **state) {
         "tokens.batch_accumulation_per_replica)");
 }
 
-/* Cases B80 and B88: what the jobs of published models work out to, though this build has one rank. */
+/* Case B18: a tensor rank holds whole slices, hence whole key-value heads. */
+static void tensor_ranks(void **state) {
+    (void)state;
+    struct wh_config c;
+    static const char heads[] = "num_attention_heads=8|kv_channels=8|";
+    char sets[256];
+    load_good(small, "parallelism.tp=4|parallelism.dp=2|parallelism.pp=2|optimizer.zero_stage=3", &c);
+    assert_true(c.grain.tensor == 4 && c.parallelism.tp_mode == WH_TP_ALL_REDUCE && wh_config_ranks(&c) == 16);
+    wh_config_free(&c);
+    for (int tp = 1; tp <= 8; tp *= 2) { /* all slices of one sum */
+        snprintf(sets, sizeof sets, "%sparallelism.tp=%d", heads, tp);
+        load_good(small, sets, &c);
+        assert_int_equal(c.grain.tensor, 8);
+        wh_config_free(&c);
+    }
+    expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8",
+                  "--set: parallelism.tp 8 does not divide grain.tensor 4; nearest legal: 4 (or choose another "
+                  "grain.tensor)");
+    expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8|grain.tensor=8",
+                  "grain.tensor 8 does not divide the number of key-value heads 4; nearest legal: 4");
+    expect_faults(small, "num_attention_heads=24|kv_channels=8|num_query_groups=6|parallelism.tp=8",
+                  "--set: parallelism.tp 8 does not divide grain.tensor 2; nearest legal: 2 (or choose another "
+                  "grain.tensor)");
+    expect_faults(small, "parallelism.tp=3",
+                  "--set: parallelism.tp 3 does not divide grain.tensor 4; nearest legal: 2 (or choose another "
+                  "grain.tensor)");
+    expect_faults(small, "num_attention_heads=6|kv_channels=8|ffn_hidden_size=96|grain.tensor=3|parallelism.tp=3",
+                  "--set: grain.tensor 3: with parallelism.dp or parallelism.tp above 1 it must be a power of two; "
+                  "nearest legal: 2");
+    expect_faults(small, "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER",
+                  "--set: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: "
+                  "ALL_REDUCE");
+    load_good(small, "parallelism.tp_mode=REDUCE_SCATTER", &c); /* one rank has no sequence to share out */
+    wh_config_free(&c);
+    expect_faults(small, "parallelism.cp=2|expert_model_parallel_size=2",
+                  "--set: parallelism.cp 2 is not built yet; nearest legal: 1\n"
+                  "--set: parallelism.expert_parallel_size 2 is not built yet; nearest legal: 1");
+}
+
+/* Case B21: more ranks than a run has room for, with all factors. */
+static void too_many_ranks(void **state) {
+    (void)state;
+    static const char deep[] = "num_layers=32|tokens.global_batch_size=64|tokens.micro_batch_size=1|";
+    struct wh_config c;
+    char sets[256];
+    snprintf(sets, sizeof sets, "%sparallelism.dp=4|parallelism.tp=4|parallelism.pp=4", deep);
+    load_good(small, sets, &c);
+    assert_int_equal(wh_config_ranks(&c), 64);
+    wh_config_free(&c);
+    snprintf(sets, sizeof sets, "%sparallelism.dp=4|parallelism.tp=4|parallelism.pp=8", deep);
+    expect_faults(small, sets,
+                  "--set: parallelism.dp 4 * parallelism.tp 4 * parallelism.pp 8 = 128 ranks share one machine, 64 at "
+                  "most; nearest legal: parallelism.pp 4");
+}
+
+/* Cases B80 and B88: what the jobs of published models work out to; whole groups for 12 ranks need another grain. */
 static void published_batches(void **state) {
     (void)state;
     struct wh_config c;
     struct wh_faults f;
     load(small,
          "tokens.micro_batch_size=4|tokens.batch_accumulation_per_replica=32|parallelism.dp=12|"
-         "tokens.global_batch_size=null",
+         "tokens.global_batch_size=null|grain.data=12",
          &c, &f);
-    assert_int_equal(f.count, 1);
+    assert_int_equal(f.count, 0);
     assert_int_equal(c.tokens.global_batch, 1536);
-    wh_faults_status(&f, WH_CONFIG);
     wh_config_free(&c);
     load(small, "tokens.micro_batch_size=16|tokens.global_batch_size=1024|parallelism.dp=8", &c, &f);
-    assert_int_equal(f.count, 1);
+    assert_int_equal(f.count, 0);
     assert_int_equal(c.tokens.accumulation, 8);
-    wh_faults_status(&f, WH_CONFIG);
     wh_config_free(&c);
 }
 
@@ -368,11 +453,17 @@ static void nanotron_tiny(void **state) {
     assert_true(c.optimizer.weight_decay == 0.01 && c.optimizer.lr.floor == 1e-5);
     assert_int_equal(c.model.dtype, WH_BF16);
     wh_config_free(&c);
-    expect_faults(nanotron,
-                  "parallelism.dp=2|parallelism.tp=2|parallelism.pp=2|tokens.batch_accumulation_per_replica=1",
-                  "--set: this build trains with one rank: parallelism.dp 2 must be 1\n"
-                  "--set: this build trains with one rank: parallelism.tp 2 must be 1\n"
-                  "--set: this build trains with one rank: parallelism.pp 2 must be 1");
+    static const char ranks[] =
+        "parallelism.dp=2|parallelism.tp=2|parallelism.pp=2|"
+        "tokens.batch_accumulation_per_replica=1";
+    char sets[256];
+    expect_faults(nanotron, ranks,
+                  "run.yaml:24: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest "
+                  "legal: ALL_REDUCE");
+    snprintf(sets, sizeof sets, "%s|parallelism.tp_mode=ALL_REDUCE", ranks);
+    load_good(nanotron, sets, &c); /* its 8 ranks, but for the mode */
+    assert_true(wh_config_ranks(&c) == 8 && c.tokens.micro_batch == 2 && c.tokens.global_batch == 4);
+    wh_config_free(&c);
 }
 
 static void other_programs(void **state) {
@@ -523,7 +614,10 @@ int main(void) {
         cmocka_unit_test(broken_syntax),
         cmocka_unit_test(odd_values),
         cmocka_unit_test(batch_not_divisible),
+        cmocka_unit_test(ranks),
         cmocka_unit_test(batch_factors),
+        cmocka_unit_test(tensor_ranks),
+        cmocka_unit_test(too_many_ranks),
         cmocka_unit_test(published_batches),
         cmocka_unit_test(half_precision_is_refused),
         cmocka_unit_test(underscores),

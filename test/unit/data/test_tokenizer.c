@@ -66,6 +66,8 @@ static void test_gpt2_golden(void **state) {
     assert_int_equal(wh_tokenizer_vocab(t), 50257);
     assert_true(wh_tokenizer_end_of_text(t, &end));
     assert_int_equal(end, 50256);
+    assert_true(wh_tokenizer_begin_of_text(t, &end));
+    assert_int_equal(end, 50256);
     check_ids(t, "Hello world! 你好", strlen("Hello world! 你好"), WH_ADDED_MATCH, hello, 8);
     assert_true(json_array_size(list) >= 15);
     json_array_foreach(list, i, one) {
@@ -207,6 +209,7 @@ static void test_special_in_text(void **state) {
     uint32_t end;
     assert_true(wh_tokenizer_end_of_text(t, &end));
     assert_int_equal(end, 2);
+    assert_false(wh_tokenizer_begin_of_text(t, &end));
     wh_tokenizer_close(t);
 }
 

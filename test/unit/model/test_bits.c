@@ -41,9 +41,10 @@ static void release(struct outcome *o) { free(o->grads), free(o->token_loss); }
 
 static void describe(const struct wh_net_shape *s) {
     print_message(
-        "  micro_batch %u, loss block %u, threads %d, kernels %s, keep %d, grain %u/%u/%u, dtype %s, grads %s\n",
+        "  micro_batch %u, loss block %u, threads %d, kernels %s, keep %d, grain %u/%u/%u/%s, dtype %s, grads %s\n",
         s->micro_batch, s->loss_block_tokens, s->threads, s->kernels ? s->kernels : "best", s->keep, s->grain.tensor,
-        s->grain.data, s->grain.sequence, wh_dtype_name(s->dtype), wh_dtype_name(s->grad_dtype));
+        s->grain.data, s->grain.sequence, wh_dtype_name(s->grain.wire), wh_dtype_name(s->dtype),
+        wh_dtype_name(s->grad_dtype));
 }
 
 /* Names the first tensor that differs. */
@@ -130,6 +131,13 @@ static void bf16(void **state) {
     family(WH_GPT2, true, WH_BF16, WH_BF16, 0.1f, false, (struct wh_grain){4, 2, 2});
 }
 
+static void bf16_wire(void **state) {
+    (void)state;
+    family(WH_GPT2, true, WH_F32, WH_F32, 0.1f, false, (struct wh_grain){4, 8, 1, WH_BF16});
+    family(WH_LLAMA, false, WH_BF16, WH_F32, 0.0f, true, (struct wh_grain){2, 4, 2, WH_BF16});
+    family(WH_QWEN2, false, WH_BF16, WH_BF16, 0.0f, false, (struct wh_grain){2, 2, 1, WH_BF16});
+}
+
 /* The grain does change bits: else the tests above would compare nothing. */
 static void grain_is_felt(void **state) {
     (void)state;
@@ -147,12 +155,48 @@ static void grain_is_felt(void **state) {
     s.grain = (struct wh_grain){1, 2, 1};
     run(&t, &s, false, &b);
     assert_memory_not_equal(a.grads, b.grads, a.grad_bytes);
+    release(&b);
+    s.grain = (struct wh_grain){1, 1, 1, WH_BF16};
+    run(&t, &s, false, &b);
+    assert_memory_not_equal(a.grads, b.grads, a.grad_bytes);
     release(&a), release(&b);
     tiny_free(&t);
 }
 
+/* One leaf: what fp32 has, rounded. More: every node is; the sums differ from those that are rounded once. */
+static void wire_rounds_every_node(void **state) {
+    (void)state;
+    struct tiny t = {.model = tiny_model(WH_LLAMA)};
+    struct outcome a, b;
+    t.model.tied = false;
+    assert_int_equal(wh_params_new(&t.model, &t.params), WH_OK);
+    tiny_batch(&t, SEQUENCES, 19);
+    struct wh_net_shape s = tiny_shape(&t);
+    for (uint32_t groups = 1; groups <= 4; groups *= 4) {
+        size_t differ = 0, not_bf16 = 0;
+        s.grain = (struct wh_grain){1, groups, 1, WH_F32};
+        run(&t, &s, false, &a);
+        s.grain.wire = WH_BF16;
+        run(&t, &s, false, &b);
+        const struct wh_param *table = wh_params_find(&t.params, WH_P_EMBED_TOKEN, -1); /* has a tree of its own */
+        for (size_t e = table->offset + table->elems; e < t.params.buffer_elems; e++) {
+            const float x = ((float *)a.grads)[e], y = ((float *)b.grads)[e];
+            differ += wh_f32_to_bf16(x) != wh_f32_to_bf16(y);
+            not_bf16 += wh_bf16_to_f32(wh_f32_to_bf16(y)) != y;
+        }
+        assert_memory_equal((float *)a.grads + table->offset, (float *)b.grads + table->offset,
+                            table->elems * sizeof(float));
+        assert_int_equal(not_bf16, 0);
+        if (groups == 1) assert_int_equal(differ, 0);
+        if (groups > 1) assert_true(differ > t.params.buffer_elems / 20);
+        release(&a), release(&b);
+    }
+    tiny_free(&t);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_fp32), cmocka_unit_test(llama_fp32),
-                                       cmocka_unit_test(bf16), cmocka_unit_test(grain_is_felt)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_fp32),     cmocka_unit_test(llama_fp32),
+                                       cmocka_unit_test(bf16),          cmocka_unit_test(bf16_wire),
+                                       cmocka_unit_test(grain_is_felt), cmocka_unit_test(wire_rounds_every_node)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,7 +183,8 @@ static double evaluate(const struct tiny *t, uint32_t micro) {
         const uint32_t n = t->sequences - done < micro ? t->sequences - done : micro;
         const size_t at = (size_t)done * t->T;
         const struct wh_net_batch batch = {t->ids + at, t->labels + at, NULL};
-        wh_net_evaluate(&net, &batch, n, &sum);
+        assert_int_equal(wh_net_evaluate(&net, &batch, n), WH_OK);
+        for (uint32_t i = 0; i < n; i++) sum += net.sequence_loss[i];
         done += n;
     }
     wh_net_free(&net);

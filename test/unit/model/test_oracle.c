@@ -73,8 +73,18 @@ static void compare(const char *name, struct tiny *t, bool documents) {
         memcpy(net.master + t->params.list[i].offset, ref_param(oracle, t->params.list[i].name),
                t->params.list[i].elems * sizeof(float));
     const struct wh_adamw_settings settings = {0.9, 0.95, 1e-8, 0.1, 0.5};
-    const struct wh_adamw_buffers buffers = {&t->params, shape.grain, net.vec,    1,           net.grads, WH_F32,
-                                             net.master, net.adam_m,  net.adam_v, net.weights, WH_F32};
+    const struct wh_adamw_buffers buffers = {.params = &t->params,
+                                             .grain = shape.grain,
+                                             .vec = net.vec,
+                                             .threads = 1,
+                                             .grads = net.grads,
+                                             .grad_dtype = WH_F32,
+                                             .master = net.master,
+                                             .m = net.adam_m,
+                                             .v = net.adam_v,
+                                             .weights = net.weights,
+                                             .weight_dtype = WH_F32,
+                                             .own = {0, t->params.buffer_elems}};
     assert_int_equal(wh_adamw_new(&settings, &buffers, &adamw), WH_OK);
     const struct wh_net_batch batch = {t->ids, t->labels, documents ? t->document_start : NULL};
     for (int step = 0; step < STEPS; step++) {

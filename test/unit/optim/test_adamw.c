@@ -1,4 +1,5 @@
-/* The gradient's norm, clipping, decay and the update, against arithmetic by hand (cases B08, B11, B28, B29, B30). */
+/* The gradient's norm, clipping, decay and the update, against arithmetic by hand (cases B08, B11, B28, B29, B30); parts
+ * updated by their owners, against the whole by memcmp. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "arch/owners.h"
 #include "optim/adamw.h"
 #include "test/unit/model/tiny.h"
 
@@ -46,7 +48,8 @@ static void setup(struct bench *b, const struct wh_model *model, uint32_t slices
                                            .m = b->m,
                                            .v = b->v,
                                            .weights = b->master,
-                                           .weight_dtype = WH_F32};
+                                           .weight_dtype = WH_F32,
+                                           .own = {0, b->n}};
 }
 
 static void teardown(struct bench *b) {
@@ -243,6 +246,106 @@ static void update_is_elementwise(void **state) {
     teardown(&b);
 }
 
+static void *copy_of(const void *from, size_t first, size_t elems, size_t elem_bytes) {
+    void *p = malloc(elems * elem_bytes + 1);
+    assert_non_null(p);
+    memcpy(p, (const char *)from + first * elem_bytes, elems * elem_bytes);
+    return p;
+}
+
+/* The elements `own` in buffers of their own, no element more: out of bounds is out of memory (asan). */
+static void cut_out(const struct bench *whole, struct wh_range own, struct bench *b) {
+    const size_t n = own.end - own.begin;
+    *b = *whole;
+    b->grads = copy_of(whole->grads, own.begin, n, 4), b->grads16 = copy_of(whole->grads16, own.begin, n, 2);
+    b->master = copy_of(whole->master, own.begin, n, 4), b->weights16 = copy_of(whole->weights16, own.begin, n, 2);
+    b->m = copy_of(whole->m, own.begin, n, 4), b->v = copy_of(whole->v, own.begin, n, 4);
+    const bool grads16 = whole->buffers.grad_dtype == WH_BF16, weights16 = whole->buffers.weight_dtype == WH_BF16;
+    b->buffers.grads = grads16 ? (void *)b->grads16 : b->grads;
+    b->buffers.weights = weights16 ? (void *)b->weights16 : b->master;
+    b->buffers.master = b->master, b->buffers.m = b->m, b->buffers.v = b->v, b->buffers.own = own;
+    b->buffers.grads_first = b->buffers.master_first = b->buffers.states_first = b->buffers.weights_first = own.begin;
+}
+
+static void expect_same_part(const struct bench *whole, const struct bench *b) {
+    const size_t first = b->buffers.own.begin, n = b->buffers.own.end - first;
+    assert_memory_equal(b->master, whole->master + first, n * 4);
+    assert_memory_equal(b->m, whole->m + first, n * 4);
+    assert_memory_equal(b->v, whole->v + first, n * 4);
+    assert_memory_equal(b->weights16, whole->weights16 + first, n * 2);
+}
+
+/* One update of all ranks: partials, their sum, the norm, own elements. */
+static void update_parts(struct wh_adamw *ranks, uint32_t parts, double *sum, uint64_t t, double want) {
+    const size_t blocks = ranks[0].block_count;
+    memset(sum, 0, blocks * sizeof *sum);
+    for (uint32_t k = 0; k < parts; k++) {
+        wh_adamw_partials(&ranks[k]);
+        for (size_t i = 0; i < blocks; i++) {
+            assert_false(signbit(ranks[k].partial[i]));
+            sum[i] += ranks[k].partial[i];
+        }
+    }
+    for (uint32_t k = 0; k < parts; k++) {
+        memcpy(ranks[k].partial, sum, blocks * sizeof *sum);
+        const double norm = wh_adamw_norm(&ranks[k]);
+        assert_memory_equal(&norm, &want, sizeof norm);
+        wh_adamw_update(&ranks[k], 1e-3, t, norm);
+    }
+}
+
+static void expect_parts_equal(struct bench *whole, uint32_t parts) {
+    enum { MOST = 64 };
+    struct bench b[MOST];
+    struct wh_adamw all, ranks[MOST];
+    size_t border[MOST + 1];
+    const uint32_t S = whole->buffers.grain.tensor;
+    const size_t blocks = wh_norm_block_count(&whole->params, S);
+    double *partial = calloc((size_t)(parts + 1) * blocks, sizeof *partial), *sum = partial + parts * blocks;
+    assert_int_equal(wh_owners(&whole->params, S, parts, border), WH_OK);
+    for (uint32_t k = 0; k < parts; k++) {
+        cut_out(whole, (struct wh_range){border[k], border[k + 1]}, &b[k]);
+        if (k % 2) b[k].buffers.partial = partial + k * blocks; /* the others allocate */
+        assert_int_equal(wh_adamw_new(&b[k].settings, &b[k].buffers, &ranks[k]), WH_OK);
+    }
+    assert_int_equal(wh_adamw_new(&whole->settings, &whole->buffers, &all), WH_OK);
+    for (uint64_t t = 1; t <= 3; t++) {
+        const double norm = wh_adamw_grad_norm(&all);
+        assert_true(norm > whole->settings.clip);
+        wh_adamw_update(&all, 1e-3, t, norm);
+        update_parts(ranks, parts, sum, t, norm);
+        for (uint32_t k = 0; k < parts; k++) expect_same_part(whole, &b[k]);
+    }
+    for (uint32_t k = 0; k < parts; k++) {
+        wh_adamw_free(&ranks[k]);
+        free(b[k].grads), free(b[k].grads16), free(b[k].master), free(b[k].weights16), free(b[k].m), free(b[k].v);
+    }
+    wh_adamw_free(&all);
+    free(partial);
+}
+
+/* Every rank updates the part that it owns: bits of one rank that owns all, with clipping and decay. */
+static void parts_make_the_whole(void **state) {
+    (void)state;
+    static const uint32_t parts[] = {1, 2, 3, 5, 8, 64};
+    for (int p = 0; p < 6; p++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            struct bench whole;
+            const struct wh_model m = wide();
+            setup(&whole, &m, 2);
+            random_grads(&whole);
+            for (size_t i = 0; i < whole.n; i++) whole.master[i] = (float)(i % 11) - 5.0f;
+            whole.settings.clip = 1.0, whole.settings.weight_decay = 0.1;
+            whole.buffers.threads = 2;
+            if (bf16) {
+                whole.buffers.grads = whole.grads16, whole.buffers.grad_dtype = WH_BF16;
+                whole.buffers.weights = whole.weights16, whole.buffers.weight_dtype = WH_BF16;
+            }
+            expect_parts_equal(&whole, parts[p]);
+            teardown(&whole);
+        }
+}
+
 /* B29: gradients are summed in fp32 over 512 micro-batches and rounded once; summed in bf16 they would stick. */
 static float *train_grads(const struct tiny *t, uint32_t batch, enum wh_dtype grad_dtype) {
     struct wh_net_shape shape = tiny_shape(t);
@@ -301,6 +404,7 @@ int main(void) {
         cmocka_unit_test(bf16_weights_move),
         cmocka_unit_test(norm_is_the_double_sum),
         cmocka_unit_test(update_is_elementwise),
+        cmocka_unit_test(parts_make_the_whole),
         cmocka_unit_test(bf16_gradients_are_summed_in_fp32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

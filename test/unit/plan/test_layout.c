@@ -7,6 +7,7 @@
 /* after its needs */
 #include <cmocka.h>
 
+#include "arch/owners.h"
 #include "plan/layout.h"
 
 static const char text[] =
@@ -28,13 +29,32 @@ static void load(const char *sets, struct wh_config *c, struct wh_faults *faults
     wh_config_check(c, faults);
 }
 
-static uint64_t params_of(const struct wh_config *c, size_t *embedding) {
-    struct wh_params p;
-    assert_int_equal(wh_params_new(&c->arch, &p), WH_OK);
-    const uint64_t elems = p.elems;
-    *embedding = wh_params_find(&p, WH_P_EMBED_TOKEN, -1)->elems;
-    wh_params_free(&p);
-    return elems;
+/* The ranks of a data group share one line out: equal ones hold the same, the owned parts make up the line. */
+static void check_group(const struct wh_layout *l, uint32_t group, uint64_t copied) {
+    const uint32_t size = wh_mesh_group_size(&l->mesh, WH_AXIS_DATA), zero = l->zero_stage;
+    const struct wh_layout_rank *first = &l->rank[wh_mesh_group_member(&l->mesh, WH_AXIS_DATA, group, 0)];
+    uint64_t owned = 0;
+    for (uint32_t d = 0; d < size; d++) {
+        const struct wh_layout_rank *k = &l->rank[wh_mesh_group_member(&l->mesh, WH_AXIS_DATA, group, d)];
+        owned += k->owned_elems;
+        assert_int_equal(k->params, first->params);
+        assert_int_equal(k->line_elems, first->line_elems);
+        assert_int_equal(k->optimizer_bytes, 12 * k->owned_elems); /* m, v, master */
+        assert_int_equal(k->weight_bytes, 2 * (zero >= 3 ? k->owned_elems : k->line_elems) + 2 * copied);
+        assert_int_equal(k->grad_bytes, 4 * (zero >= 2 ? k->owned_elems : k->line_elems));
+    }
+    assert_int_equal(owned, zero >= 1 ? first->line_elems : first->line_elems * size);
+    assert_true(first->line_elems + copied >= first->params && first->line_elems % WH_PARAM_ALIGN == 0);
+}
+
+/* A rank that holds the whole model owns what the training step gives it. */
+static void check_owners(const struct wh_config *c, const struct wh_params *p, const struct wh_layout *l) {
+    size_t border[16];
+    assert_int_equal(wh_owners(p, c->grain.tensor, l->mesh.world, border), WH_OK);
+    for (uint32_t r = 0; r < l->mesh.world; r++) {
+        assert_int_equal(l->rank[r].line_elems, p->buffer_elems);
+        assert_int_equal(l->rank[r].owned_elems, l->zero_stage >= 1 ? border[r + 1] - border[r] : p->buffer_elems);
+    }
 }
 
 /* Every parameter has an owner for each of its copies: tensor ranks replicate what is not cut, the last stage a tied
@@ -43,33 +63,33 @@ static void check(const char *sets, bool tied, uint32_t zero) {
     struct wh_config c;
     struct wh_faults faults;
     struct wh_layout l;
+    struct wh_params p;
     char all[512];
-    size_t embedding;
     snprintf(all, sizeof all, "%s optimizer.zero_stage=%u model.model_config.tie_word_embeddings=%s", sets, zero,
              tied ? "true" : "false");
     load(all, &c, &faults);
     if (faults.count) fail_msg("%s", faults.text.data);
     assert_int_equal(wh_layout_new(&c, &(struct wh_layout_options){0}, &l), WH_OK);
-    const uint64_t params = params_of(&c, &embedding);
-    uint64_t held = 0, replicated = 0;
+    assert_int_equal(wh_params_new(&c.arch, &p), WH_OK);
+    uint64_t held = 0;
+    const uint64_t table = tied && c.parallelism.pp > 1 ? wh_params_find(&p, WH_P_EMBED_TOKEN, -1)->elems : 0;
+    uint64_t copied = 0; /* in all */
     for (uint32_t g = 0; g < wh_mesh_group_count(&l.mesh, WH_AXIS_DATA); g++) {
-        const uint32_t size = wh_mesh_group_size(&l.mesh, WH_AXIS_DATA);
-        uint64_t owned = 0;
-        for (uint32_t d = 0; d < size; d++) {
-            const struct wh_layout_rank *k = &l.rank[wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, d)];
-            owned += k->owned;
-            assert_int_equal(k->params, l.rank[wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, 0)].params);
-            assert_int_equal(k->optimizer_bytes, 12 * k->owned); /* m, v, master */
-            assert_int_equal(k->weight_bytes, 2 * (zero >= 3 ? k->owned : k->params));
-            assert_int_equal(k->grad_bytes, 4 * (zero >= 2 ? k->owned : k->params));
-            if (d == 0) held += k->params;
-        }
-        const uint64_t one = l.rank[wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, 0)].params;
-        assert_int_equal(owned, zero >= 1 ? one : one * size);
+        const uint32_t rank = wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, 0);
+        const struct wh_mesh_place place = wh_mesh_place(&l.mesh, rank);
+        const uint64_t copy = table && place.pp == 0 ? wh_owner_held_elems(wh_params_find(&p, WH_P_EMBED_TOKEN, -1),
+                                                                           c.grain.tensor, c.parallelism.tp, place.tp)
+                                                     : 0;
+        check_group(&l, g, copy);
+        held += l.rank[rank].params;
+        copied += copy;
     }
     /* two gains of C a layer and the last one */
-    replicated = (uint64_t)(c.parallelism.tp - 1) * c.arch.C * (2 * c.arch.L + 1);
-    assert_int_equal(held, params + replicated + (tied && c.parallelism.pp > 1 ? embedding : 0));
+    const uint64_t replicated = (uint64_t)(c.parallelism.tp - 1) * c.arch.C * (2 * c.arch.L + 1);
+    assert_int_equal(copied, table);
+    assert_int_equal(held, p.elems + replicated + copied);
+    if (c.parallelism.tp == 1 && c.parallelism.pp == 1) check_owners(&c, &p, &l);
+    wh_params_free(&p);
     wh_layout_free(&l);
     wh_config_free(&c);
 }
@@ -79,6 +99,7 @@ static void test_all_owned(void **state) {
     static const char *const sets[] = {
         "parallelism.dp=1",
         "parallelism.dp=3",
+        "parallelism.dp=5 parallelism.cp=2",
         "parallelism.dp=5 parallelism.tp=2",
         "parallelism.dp=2 parallelism.cp=4 parallelism.tp=4 parallelism.pp=3",
         "parallelism.dp=7 parallelism.pp=10 grain.data=140 tokens.global_batch_size=140",
@@ -106,7 +127,7 @@ static void test_refused(void **state) {
     refuses("parallelism.tp=8", "parallelism.tp 8 does not divide grain.tensor 4; nearest legal: 4");
     refuses("parallelism.dp=8 grain.data=12", "parallelism.dp 8 does not divide grain.data 12; nearest legal: 6");
     refuses("parallelism.cp=8", "parallelism.cp 8 does not divide grain.sequence 4; nearest legal: 4");
-    refuses("parallelism.pp=11", "parallelism.pp 11 is above num_hidden_layers 10");
+    refuses("parallelism.pp=11", "parallelism.pp 11 with 1 stage each is above num_hidden_layers 10");
     refuses("parallelism.dp=4 parallelism.expert_parallel_size=3", "ep 3 does not divide dp 4 * cp 1 = 4");
     refuses("parallelism.dp=4 parallelism.expert_parallel_size=2", "the model has no experts");
 }

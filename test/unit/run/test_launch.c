@@ -132,6 +132,7 @@ static enum wh_status stay(struct wh_launch_rank *self, void *context) {
         if (self->rank == 2 && step == 3) {
             if (how == FAILS || how == FAILS_AFTER_PEER)
                 return wh_while(WH_FAIL(WH_DATA, "%s", "tokens.bin: token 99 is not below 50"), "reading batch 7");
+            if (how == IS_KILLED || how == STOPS) wh_launch_note(self, "B3 (backward of micro-batch 3)");
             go_wrong(self, how);
         }
         if (how == FAILS_AFTER_PEER && self->rank == 1 && step == 1) return WH_FAIL(WH_PEER, "rank 2 did not come");
@@ -164,14 +165,66 @@ static void test_dies(void **state) {
     (void)state;
     fails(ABORTS, WH_PEER,
           (const char *[]){"rank 2 (step 3, reading data) was ended by SIGABRT", "claim 'a == b' does not hold", NULL});
-    fails(IS_KILLED, WH_PEER,
-          (const char *[]){"rank 2 (step 3, reading data) was ended by SIGKILL (from outside", NULL});
+    fails(
+        IS_KILLED, WH_PEER,
+        (const char *[]){
+            "rank 2 (step 3, reading data: B3 (backward of micro-batch 3)) was ended by SIGKILL (from outside", NULL});
     fails(EXITS, WH_PEER, (const char *[]){"rank 2 (step 3, reading data) ended with exit code 9", "giving up", NULL});
 }
 
 static void test_silent(void **state) {
     (void)state;
-    fails(STOPS, WH_PEER, (const char *[]){"rank 2 (step 3, reading data) gave no sign of life for 0.5 s", NULL});
+    fails(STOPS, WH_PEER,
+          (const char *[]){
+              "rank 2 (step 3, reading data: B3 (backward of micro-batch 3)) gave no sign of life for 0.5 s: its "
+              "process is stopped",
+              NULL});
+}
+
+/* Computing for long without a word is no silence. */
+static enum wh_status compute(struct wh_launch_rank *self, void *context) {
+    const uint64_t began = wh_clock_ns();
+    (void)context;
+    wh_launch_at(self, 1, "computing");
+    while (wh_clock_ns() - began < 1500 * MS) continue;
+    return WH_OK;
+}
+
+static void test_busy(void **state) {
+    (void)state;
+    struct wh_launch_result r;
+    assert_int_equal(launch((struct wh_launch_options){.ranks = 2, .silence_ns = 500 * MS}, compute, NULL, &r), WH_OK);
+}
+
+/* What all find is told as of one. */
+static enum wh_status agree(struct wh_launch_rank *self, void *context) {
+    const uint32_t *other = context;
+    wh_launch_at(self, 3, "computing");
+    return WH_FAIL(WH_DATA, self->rank == *other ? "the loss is infinite" : "the loss is not finite");
+}
+
+static void test_same_words(void **state) {
+    (void)state;
+    struct wh_launch_result r;
+    uint32_t other = RANKS;
+    assert_int_equal(launch((struct wh_launch_options){0}, agree, &other, &r), WH_DATA);
+    assert_string_equal(wh_error()->message, "the loss is not finite");
+    other = 3;
+    assert_int_equal(launch((struct wh_launch_options){0}, agree, &other, &r), WH_DATA);
+    message_has(" (step 3, computing): the loss is ");
+}
+
+/* Nothing starts where the folder does not allow it. */
+static enum wh_status refuse(void *context) {
+    (void)context;
+    return WH_FAIL(WH_CONFIG, "%s", "not here");
+}
+
+static void test_prepare(void **state) {
+    (void)state;
+    struct wh_launch_result r;
+    assert_int_equal(launch((struct wh_launch_options){.prepare = refuse}, agree, NULL, &r), WH_CONFIG);
+    assert_string_equal(wh_error()->message, "not here");
 }
 
 /* What others cause is never the first cause, though it was told earlier. */
@@ -264,8 +317,8 @@ static void test_deaf_rank(void **state) {
     struct wh_launch_result r;
     assert_int_equal(launch((struct wh_launch_options){.stop_grace_ns = 500 * MS}, until_asked, &term, &r), WH_PEER);
     message_has("stopped by SIGTERM, but 1 of 4 ranks did not end and were killed");
-    assert_int_equal(launch((struct wh_launch_options){0}, until_asked, &twice, &r), WH_PEER); /* Ctrl-C again */
-    message_has("stopped by SIGINT");
+    assert_int_equal(launch((struct wh_launch_options){0}, until_asked, &twice, &r), WH_RETRY); /* Ctrl-C again */
+    message_has("interrupted twice: ");
     assert_int_equal(r.stopped_by, SIGINT);
 }
 
@@ -437,7 +490,8 @@ static void test_singletons(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_speech),       cmocka_unit_test(test_locked),        cmocka_unit_test(test_fails),
-        cmocka_unit_test(test_dies),         cmocka_unit_test(test_silent),        cmocka_unit_test(test_first_cause),
+        cmocka_unit_test(test_dies),         cmocka_unit_test(test_silent),        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_same_words),   cmocka_unit_test(test_prepare),       cmocka_unit_test(test_first_cause),
         cmocka_unit_test(test_half_written), cmocka_unit_test(test_signals),       cmocka_unit_test(test_deaf_rank),
         cmocka_unit_test(test_grandchild),   cmocka_unit_test(test_launcher_dies), cmocka_unit_test(test_job),
         cmocka_unit_test(test_detect),       cmocka_unit_test(test_singletons)};

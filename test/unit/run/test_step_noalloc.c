@@ -45,7 +45,7 @@ static void open_config(const char *const *sets, size_t count, struct wh_config 
 
 static void memory_is_as_predicted(const struct wh_net *net) {
     struct wh_arena predicted;
-    assert_int_equal(wh_net_predict(&net->shape, &predicted), WH_OK);
+    assert_int_equal(wh_net_predict(&net->shape, &predicted, NULL), WH_OK);
     assert_int_equal(net->arena.used_bytes, predicted.used_bytes);
     assert_int_equal(net->arena.used_bytes, net->arena.size_bytes);
     assert_true(net->arena.sealed);
@@ -70,7 +70,7 @@ static void check(const char *const *sets) {
     snprintf(train, sizeof train, "data.train=%s", data);
     for (; *sets; sets++) all[count++] = *sets;
     open_config(all, count, &c);
-    assert_int_equal(wh_session_open(&c, &s), WH_OK);
+    assert_int_equal(wh_session_open(&c, NULL, &s), WH_OK);
     wh_net_init_weights(&s.net, c.general.seed);
     memory_is_as_predicted(&s.net);
     for (int i = 0; i < 2; i++) assert_int_equal(wh_session_step(&s, &r), WH_OK);
@@ -110,7 +110,7 @@ static void validation(void **state) {
     snprintf(train, sizeof train, "data.train=%s", data);
     snprintf(valid, sizeof valid, "data.valid=%s", data);
     open_config(sets, 2, &c);
-    assert_int_equal(wh_session_open(&c, &s), WH_OK);
+    assert_int_equal(wh_session_open(&c, NULL, &s), WH_OK);
     wh_net_init_weights(&s.net, 1);
     assert_int_equal(wh_session_validate(&s, &first), WH_OK);
     const size_t before = alloc_count();
@@ -132,7 +132,7 @@ static void opening_is_counted(void **state) {
     snprintf(train, sizeof train, "data.train=%s", data);
     open_config(sets, 1, &c);
     const size_t before = alloc_count(), freed = free_count();
-    assert_int_equal(wh_session_open(&c, &s), WH_OK);
+    assert_int_equal(wh_session_open(&c, NULL, &s), WH_OK);
     const size_t taken = alloc_count() - before;
     wh_session_close(&s);
     assert_true(taken > 10);

@@ -1,0 +1,124 @@
+#include "run/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/file.h"
+#include "os/memory.h"
+
+static enum wh_status write_in(const char *folder, const char *name, struct wh_text *text) {
+    char *path = wh_path_join(folder, name);
+    enum wh_status status = wh_file_write_all(path, text->data, text->bytes);
+    free(path);
+    wh_text_fini(text);
+    return status;
+}
+
+/* ---- memory ---- */
+
+static enum wh_status write_memory(const struct wh_session *s, const char *folder) {
+    const struct wh_net *net = &s->net;
+    struct wh_arena own, shared;
+    struct wh_text text = {0};
+    const size_t between = s->team ? wh_comm_job_own_bytes(s->team->world) : 0;
+    WH_TRY(wh_net_predict(&net->shape, &own, &shared));
+    wh_text_add(&text, "{\"schema\": \"wanhe.memory/1\", \"rows\": [\n");
+    for (int i = 0; i < WH_ROW_COUNT; i++) {
+        const size_t rest = i == WH_ROW_COMM ? between : 0;
+        wh_text_add(&text, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu},\n",
+                    wh_row_name((enum wh_row)i), own.row_bytes[i] + shared.row_bytes[i] + rest,
+                    net->arena.row_bytes[i] + net->shared.row_bytes[i] + rest);
+    }
+    wh_text_add(&text, "  {\"row\": \"memory.total\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}],\n",
+                own.used_bytes + shared.used_bytes + between, net->arena.used_bytes + net->shared.used_bytes + between);
+    wh_text_add(&text, " \"peak_resident_bytes\": %zu}\n", wh_memory_peak_bytes());
+    return write_in(folder, "memory.json", &text);
+}
+
+/* ---- time ---- */
+
+/* Milliseconds per step by ledger row, the first step left out. */
+static enum wh_status write_times(const struct wh_train_summary *s, const char *folder) {
+    struct wh_text text = {0};
+    double rest = s->timed_seconds * 1e3;
+    if (s->timed_steps == 0) return WH_OK;
+    wh_text_add(&text, "{\"schema\": \"wanhe.times/1\", \"steps\": %llu, \"step_ms\": %.3f, \"rows\": [\n",
+                (unsigned long long)s->timed_steps, s->timed_seconds * 1e3 / (double)s->timed_steps);
+    for (int i = 0; i < WH_TIME_COUNT; i++) {
+        const double ms = (double)s->times.ns[i] * 1e-6;
+        rest -= ms;
+        wh_text_add(&text, "  {\"row\": \"%s\", \"ms\": %.3f},\n", wh_time_name((enum wh_time)i),
+                    ms / (double)s->timed_steps);
+    }
+    wh_text_add(&text, "  {\"row\": \"time.rest\", \"ms\": %.3f}]}\n", rest / (double)s->timed_steps);
+    return write_in(folder, "times.json", &text);
+}
+
+/* ---- communication ---- */
+
+static uint64_t validation_sequences(const struct wh_session *s) {
+    const uint64_t all = s->valid_sampler.sequences;
+    const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
+    return limit && limit < all ? limit : all;
+}
+
+enum wh_status wh_record_predict(const struct wh_session *s, uint64_t first, uint64_t last, struct wh_traffic *out) {
+    const struct wh_config *c = s->config;
+    WH_TRY(wh_traffic_new(&s->stage, c->optimizer.bucket_bytes, out));
+    for (uint64_t step = first + 1; step <= last; step++) {
+        wh_traffic_step(out, c->checks.replicas && step % c->checks.replicas == 0);
+        if (s->valid && wh_session_validates(c, step)) wh_traffic_evaluate(out, validation_sequences(s));
+    }
+    return WH_OK;
+}
+
+static const struct wh_comm_row *find_row(const struct wh_session *s, const char *name) {
+    uint32_t count;
+    const struct wh_comm_row *rows = wh_comm_rows(s->team->job, &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(rows[i].name, name) == 0) return &rows[i];
+    return NULL;
+}
+
+static enum wh_status write_traffic(const struct wh_session *s, uint64_t first, const char *folder) {
+    struct wh_traffic predicted;
+    struct wh_text text = {0};
+    WH_TRY(wh_record_predict(s, first, s->step, &predicted));
+    wh_text_add(&text,
+                "{\"schema\": \"wanhe.communication/1\", \"ranks\": %u, \"rank\": %u, \"steps\": %llu, \"rows\": [",
+                s->team->world, s->team->rank, (unsigned long long)(s->step - first));
+    for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
+        const char *name = wh_traffic_row_name(&predicted, (enum wh_traffic_row)i);
+        const struct wh_comm_row *row = find_row(s, name), none = {0};
+        if (!row) row = &none;
+        wh_text_add(
+            &text,
+            "%s\n  {\"row\": \"%s\", \"predicted_calls\": %llu, \"calls\": %llu, \"predicted_sent_bytes\": %llu, "
+            "\"sent_bytes\": %llu, \"ms\": %.3f, \"exposed_ms\": %.3f}",
+            i ? "," : "", name, (unsigned long long)predicted.row[i].calls, (unsigned long long)row->calls,
+            (unsigned long long)predicted.row[i].sent_bytes, (unsigned long long)row->sent_bytes,
+            (double)row->ns * 1e-6, (double)row->exposed_ns * 1e-6);
+    }
+    wh_text_add(&text, "]}\n");
+    wh_traffic_free(&predicted);
+    return write_in(folder, "communication.json", &text);
+}
+
+static enum wh_status write_all(const struct wh_session *s, const struct wh_train_summary *summary,
+                                const char *folder) {
+    WH_TRY(wh_dir_create(folder));
+    WH_TRY(write_memory(s, folder));
+    WH_TRY(write_times(summary, folder));
+    return s->team ? write_traffic(s, summary->first_step, folder) : WH_OK;
+}
+
+enum wh_status wh_record_write(const struct wh_session *s, const struct wh_train_summary *summary, const char *folder) {
+    char name[32];
+    if (wh_team_rank(s->team) == 0) return write_all(s, summary, folder);
+    snprintf(name, sizeof name, "ranks/%u", s->team->rank);
+    char *own = wh_path_join(folder, name);
+    enum wh_status status = write_all(s, summary, own);
+    free(own);
+    return status;
+}

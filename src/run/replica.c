@@ -1,0 +1,229 @@
+#include "run/replica.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "model/gradient.h"
+#include "model/rows.h"
+
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+
+/* ---- hooks ---- */
+
+static enum wh_status wait_for(struct wh_replica *r, struct wh_comm_plan *plan) {
+    const uint64_t since = wh_clock_ns();
+    enum wh_status status = wh_comm_wait(plan);
+    wh_net_book(r->net, WH_TIME_COMM, since);
+    return status;
+}
+
+static enum wh_status start(struct wh_replica *r, struct wh_comm_plan *plan) {
+    const uint64_t since = wh_clock_ns();
+    enum wh_status status = wh_comm_start(plan);
+    wh_net_book(r->net, WH_TIME_COMM, since);
+    return status;
+}
+
+static enum wh_status start_unit(struct wh_replica *r, uint32_t unit) {
+    if (!r->unit[unit]) return WH_OK; /* nothing of it is held */
+    WH_TRY(start(r, r->unit[unit]));
+    r->coming[unit] = true;
+    return WH_OK;
+}
+
+static enum wh_status wait_unit(struct wh_replica *r, uint32_t unit) {
+    if (!r->coming[unit]) return WH_OK;
+    r->coming[unit] = false;
+    return wait_for(r, r->unit[unit]);
+}
+
+static enum wh_status need(void *context, bool train, uint32_t read) {
+    struct wh_replica *r = context;
+    uint32_t units[WH_ZERO_AHEAD_MAX + 1];
+    if (r->plan->zero.shape.stage == 0) return WH_OK;
+    const uint32_t n = wh_zero_need(&r->plan->zero, train, read, units);
+    for (uint32_t i = 0; i < n; i++) WH_TRY(start_unit(r, units[i]));
+    return wait_unit(r, wh_zero_read(&r->plan->zero, train, read));
+}
+
+enum wh_status wh_replica_need(struct wh_replica *r, uint32_t unit) {
+    if (!r->net || r->plan->zero.shape.stage == 0) return WH_OK;
+    if (wh_zero_take(&r->plan->zero, unit)) WH_TRY(start_unit(r, unit));
+    return wait_unit(r, unit);
+}
+
+/* The oldest bucket under way: waits, and brings the result to net->grads. */
+static enum wh_status keep_one(struct wh_replica *r) {
+    const struct wh_zero_bucket *b = &r->plan->zero.bucket[r->kept];
+    WH_TRY(wait_for(r, r->bucket[r->kept]));
+    wh_gradient_keep(r->net, b->first, b->end);
+    r->kept++;
+    return WH_OK;
+}
+
+static enum wh_status room(void *context, uint32_t unit) {
+    struct wh_replica *r = context;
+    if (!r->plan->zero.shape.by_unit) return WH_OK;
+    while (r->kept < r->started && r->plan->zero.bucket[r->kept].unit >= unit + WH_NET_SUM_SLOTS) WH_TRY(keep_one(r));
+    return WH_OK;
+}
+
+static enum wh_status done(void *context, uint32_t unit) {
+    struct wh_replica *r = context;
+    const struct wh_zero_plan *zero = &r->plan->zero;
+    for (; r->started < zero->bucket_count && zero->bucket[r->started].unit == unit; r->started++)
+        WH_TRY(start(r, r->bucket[r->started]));
+    const uint64_t since = wh_clock_ns();
+    enum wh_status status = wh_comm_progress(r->job);
+    wh_net_book(r->net, WH_TIME_COMM, since);
+    return status;
+}
+
+/* ---- making the plans ---- */
+
+static char *elem_at(enum wh_dtype dtype, void *buffer, size_t elem) {
+    return (char *)buffer + elem * wh_dtype_bytes(dtype);
+}
+
+static enum wh_status make_unit(struct wh_replica *r, uint32_t unit) {
+    const struct wh_net *net = r->net;
+    const size_t first = net->unit_border[unit];
+    size_t border[WH_COMM_RANKS_MAX + 1];
+    struct wh_comm_call call = wh_traffic_unit(r->plan, unit, border);
+    if (call.count == 0) return WH_OK;
+    call.out = net->unit_weights[unit];
+    /* stage 3: from the shard, which may lie wholly outside the unit; else in place */
+    if (r->plan->zero.shape.stage == 3)
+        call.in = elem_at(call.dtype, net->weights, most(first, net->own.begin) - net->own.begin);
+    else
+        call.in = elem_at(call.dtype, call.out, border[wh_comm_rank(r->comm)]);
+    if (border[wh_comm_rank(r->comm)] == border[wh_comm_rank(r->comm) + 1] && r->plan->zero.shape.stage == 3)
+        call.in = net->weights;
+    return wh_comm_plan_make(r->comm, &call, &r->unit[unit]);
+}
+
+static enum wh_status make_bucket(struct wh_replica *r, uint32_t i) {
+    const struct wh_net *net = r->net;
+    const struct wh_zero_bucket *b = &r->plan->zero.bucket[i];
+    size_t border[WH_COMM_RANKS_MAX + 1];
+    struct wh_comm_sum sum;
+    struct wh_comm_call call = wh_traffic_bucket(r->plan, i, border, &sum);
+    uint32_t unit = 0;
+    while (b->first >= net->unit_border[unit + 1]) unit++;
+    void *at = elem_at(call.dtype, net->unit_sums[unit], b->first - net->unit_border[unit]);
+    sum.stride = wh_net_sums_stride(net, unit);
+    call.in = at;
+    call.out = call.op == WH_REDUCE_SCATTER ? elem_at(call.dtype, at, border[wh_comm_rank(r->comm)]) : at;
+    return wh_comm_plan_make(r->comm, &call, &r->bucket[i]);
+}
+
+static enum wh_status make_in_place(struct wh_replica *r, struct wh_comm_call call, void *buffer,
+                                    struct wh_comm_plan **out) {
+    const size_t share = call.count / wh_comm_size(r->comm) * wh_dtype_bytes(call.dtype);
+    call.out = buffer;
+    call.in = call.op == WH_ALL_GATHER ? (char *)buffer + wh_comm_rank(r->comm) * share : buffer;
+    return wh_comm_plan_make(r->comm, &call, out);
+}
+
+static enum wh_status make_plans(struct wh_replica *r) {
+    for (uint32_t u = 0; r->unit && u < r->plan->zero.units; u++) WH_TRY(make_unit(r, u));
+    for (uint32_t b = 0; b < r->plan->zero.bucket_count; b++) WH_TRY(make_bucket(r, b));
+    if (wh_stage_has_embedding(r->plan->stage))
+        WH_TRY(make_in_place(r, wh_traffic_embed(r->plan), r->net->dx, &r->embed));
+    return make_in_place(r, wh_traffic_check(r->plan), r->hashes, &r->compare);
+}
+
+static enum wh_status allocate(struct wh_replica *r) {
+    const uint32_t units = r->plan->zero.units, ranks = wh_comm_size(r->comm);
+    if (r->plan->zero.shape.stage >= 1) r->unit = calloc(units, sizeof(struct wh_comm_plan *));
+    r->coming = calloc(units, sizeof *r->coming);
+    r->bucket = calloc(r->plan->zero.bucket_count + 1, sizeof(struct wh_comm_plan *));
+    r->hashes = calloc((size_t)ranks * WH_TRAFFIC_HASHES, sizeof *r->hashes);
+    if ((r->plan->zero.shape.stage >= 1 && !r->unit) || !r->coming || !r->bucket || !r->hashes)
+        return WH_FAIL(WH_NOMEM, "no memory for the plans of %u units", units);
+    return WH_OK;
+}
+
+enum wh_status wh_replica_open(struct wh_net *net, const struct wh_team *team, struct wh_traffic *plan,
+                               struct wh_replica *out) {
+    struct wh_replica *r = out;
+    *r = (struct wh_replica){.net = net, .comm = team->dp, .job = team->job, .plan = plan};
+    enum wh_status status = allocate(r);
+    if (status == WH_OK) status = make_plans(r);
+    if (status == WH_OK)
+        net->hooks = (struct wh_net_hooks){.context = r, .need = need, .room = room, .done = done};
+    else
+        wh_replica_close(r);
+    return status;
+}
+
+void wh_replica_close(struct wh_replica *r) {
+    for (uint32_t u = 0; r->unit && u < r->plan->zero.units; u++) wh_comm_plan_free(r->unit[u]);
+    for (uint32_t b = 0; r->bucket && b < r->plan->zero.bucket_count; b++) wh_comm_plan_free(r->bucket[b]);
+    wh_comm_plan_free(r->embed), wh_comm_plan_free(r->compare);
+    free(r->unit);
+    free(r->bucket);
+    free(r->coming);
+    free(r->hashes);
+    if (r->net) r->net->hooks = (struct wh_net_hooks){0};
+    *r = (struct wh_replica){0};
+}
+
+/* ---- the end of a step ---- */
+
+enum wh_status wh_replica_gather_embedded(struct wh_replica *r) { return r->embed ? start(r, r->embed) : WH_OK; }
+
+enum wh_status wh_replica_collect(struct wh_replica *r) {
+    WH_ASSERT(r->started == r->plan->zero.bucket_count);
+    while (r->kept < r->started) WH_TRY(keep_one(r));
+    r->started = r->kept = 0;
+    return r->embed ? wait_for(r, r->embed) : WH_OK;
+}
+
+/* ---- comparing ---- */
+
+static uint64_t hash_of(const void *data, size_t elems, enum wh_dtype dtype) {
+    return data ? XXH3_64bits(data, elems * wh_dtype_bytes(dtype)) : 0;
+}
+
+static void fill_hashes(const struct wh_net *net, uint64_t *out) {
+    const size_t line = net->shape.params->buffer_elems;
+    const bool copies = net->shape.data.zero_stage == 0;
+    out[0] = net->shape.data.zero_stage < 3 ? hash_of(net->weights, line, net->shape.dtype) : 0;
+    out[1] = copies ? hash_of(net->grads, line, net->shape.grad_dtype) : 0;
+    out[2] = copies ? hash_of(net->master, line, WH_F32) : 0;
+    out[3] = copies ? hash_of(net->adam_m, line, WH_F32) : 0;
+    out[4] = copies ? hash_of(net->adam_v, line, WH_F32) : 0;
+}
+
+/* The lowest rank whose hash number `i` most ranks have. */
+static uint32_t usual(const struct wh_replica *r, uint32_t i) {
+    const uint32_t ranks = wh_comm_size(r->comm);
+    uint32_t best = 0, most_like = 0;
+    for (uint32_t a = 0; a < ranks; a++) {
+        uint32_t like = 0;
+        for (uint32_t b = 0; b < ranks; b++)
+            like += r->hashes[b * WH_TRAFFIC_HASHES + i] == r->hashes[a * WH_TRAFFIC_HASHES + i];
+        if (like > most_like) best = a, most_like = like;
+    }
+    return best;
+}
+
+enum wh_status wh_replica_compare(struct wh_replica *r, uint64_t step) {
+    static const char *const what[WH_TRAFFIC_HASHES] = {"weights", "gradients", "master weights", "first moments",
+                                                        "second moments"};
+    fill_hashes(r->net, r->hashes + (size_t)wh_comm_rank(r->comm) * WH_TRAFFIC_HASHES);
+    WH_TRY(start(r, r->compare));
+    WH_TRY(wait_for(r, r->compare));
+    for (uint32_t i = 0; i < WH_TRAFFIC_HASHES; i++) {
+        const uint32_t like = usual(r, i);
+        for (uint32_t rank = 0; rank < wh_comm_size(r->comm); rank++)
+            if (r->hashes[rank * WH_TRAFFIC_HASHES + i] != r->hashes[like * WH_TRAFFIC_HASHES + i])
+                return WH_FAIL(
+                    WH_INTERNAL,
+                    "step %llu: the %s of data-parallel rank %u are not those of rank %u; they must be equal",
+                    (unsigned long long)step, what[i], rank, like);
+    }
+    return WH_OK;
+}

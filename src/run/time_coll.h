@@ -1,0 +1,44 @@
+/* Times what the ranks of a group do together: batches of calls between barriers, the figures agreed on by all.
+ *
+ *     WH_TRY(wh_time_coll_open(comm, &timer));                      // in every member
+ *     const struct wh_time_coll_what what = {.run = operation, .context = &o, .seconds = 0.1};
+ *     WH_TRY(wh_time_coll_run(&timer, &what, &t));                  // in every member, in the same order
+ *     wh_time_coll_close(&timer);
+ *
+ * A batch is as many calls as take about 0.1 ms, so that the clock's resolution and the barrier before it don't show. */
+#ifndef WH_RUN_TIME_COLL_H
+#define WH_RUN_TIME_COLL_H
+
+#include "comm/comm.h"
+
+enum { WH_TIME_COLL_BATCHES_MAX = 1000 };
+
+struct wh_time_coll {
+    struct wh_comm *comm;
+    struct wh_comm_plan *barrier, *largest;
+    double agree[4]; /* in and out of `largest`: stays where it is */
+    double us[WH_TIME_COLL_BATCHES_MAX];
+};
+
+struct wh_time_coll_what {
+    enum wh_status (*run)(void *context);
+    void *context;
+    double seconds; /* about how long; five batches at the least */
+    uint32_t calls; /* in one batch and no more; 0: batches until the seconds are over */
+    bool
+        from_first_to_last; /* else: of the slowest member. For what members do alone: those that share a processor take turns */
+};
+
+struct wh_time_coll_result {
+    double median_us, least_us; /* of the batches, per call; equal on all members */
+};
+
+/* Local. Errors: those of wh_comm_plan_make. `out` must not move. */
+enum wh_status wh_time_coll_open(struct wh_comm *comm, struct wh_time_coll *out);
+void wh_time_coll_close(struct wh_time_coll *t); /* also of what was never opened, if zeroed */
+
+/* Errors: those of the run, of comm. */
+enum wh_status wh_time_coll_run(struct wh_time_coll *t, const struct wh_time_coll_what *what,
+                                struct wh_time_coll_result *out);
+
+#endif
