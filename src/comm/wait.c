@@ -53,7 +53,8 @@ static enum wh_status look_around(struct waiter *w, uint64_t now) {
         return wh_comm_cause(w->plan->comm);
     }
     /* A rank may have sent all that is awaited and then ended, after this waiter's last look at its messages. What it did
-     * before its end is there to be seen once the end is: one more round of looking, then it won't come any more. */
+     * before its end is there to be seen once the end is: one more round of looking, without a sleep in it, then it won't
+     * come any more. */
     bool ended = wh_comm_waits_for_ended(w->plan);
     bool stalled = (ended && w->saw_end) || now - w->begin_ns > job->deadline_ns;
     w->saw_end = ended;
@@ -69,7 +70,7 @@ static enum wh_status sleep_a_bit(struct waiter *w, bool *ready) {
     atomic_thread_fence(memory_order_seq_cst); /* with the publisher's: see the top */
     uint32_t bell = atomic_load_explicit(&l->bell, memory_order_acquire);
     enum wh_status status = move_and_look(w, ready);
-    if (status == WH_OK && !*ready && !job->moved) wh_futex_wait(&l->bell, bell, sleep_ns);
+    if (status == WH_OK && !*ready && !job->moved && !w->saw_end) wh_futex_wait(&l->bell, bell, sleep_ns);
     atomic_fetch_sub(&job->control->sleepers, 1);
     atomic_store_explicit(&l->sleeping, 0, memory_order_relaxed);
     if (status == WH_OK && !*ready) status = look_around(w, wh_clock_ns());
