@@ -1,16 +1,15 @@
 #!/usr/bin/python3
 """Data parallelism, one thread a rank: wanhe with ZeRO 0 to 3 beside two independent runs of itself and PyTorch.
 
-    bench/dp.py [--quick] [--rounds N] [--steps N] [--only NAME] [CONFIG.yaml ...]
+    bench/dp.py [--quick] [--rounds N] [--steps N] [--only NAME]... [--set KEY=VALUE]... [CONFIG.yaml ...]
 
 All programs run in turns on this machine: the same models, B sequences a rank, random tokens. Prints a table (medians over
 all rounds, first step of each process left out) and writes bench/results/dp-DATE.json with the machine's description and
-every single time. --quick: a tiny model, to try this script.
+every single time. --quick: a tiny model, to try this script. --set: for wanhe, as in `wanhe train`.
 
     scaling   tokens/s over that of as many single-rank runs at the same time, each on a core of its own: what the machine
               gives to that many ranks that never talk
-    comm      inside collectives (RUN/times.json, time.comm): what computing doesn't hide, of the
-              rank that has most of it
+    comm      inside collectives (RUN/times.json, time.comm): what computing doesn't hide, of the rank that has most
     memory    of all processes of the job together, divided by the ranks: see dp_memory.py. Taken in a run of its own, for
               looking disturbs
     speed     tokens/s over the fastest PyTorch
@@ -73,20 +72,21 @@ def read_wanhe(out, ranks=1):
     return result
 
 
-def alone(copies):
+def alone(copies, extra):
     """Single-rank runs at the same time, each on a core of its own."""
     cores = sorted(os.sched_getaffinity(0))
 
     def commands(config, steps, folder):
-        return [["taskset", "-c", str(cores[i])] +
-                wanhe_command(config, steps, f"{folder}/run{i}", batch_settings(config, 1)) for i in range(copies)]
+        settings = {**batch_settings(config, 1), **extra}
+        return [["taskset", "-c", str(cores[i])] + wanhe_command(config, steps, f"{folder}/run{i}", settings)
+                for i in range(copies)]
     return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run{i}") for i in range(copies)],
                    copies, 1, None)
 
 
-def parallel(zero, like):
+def parallel(zero, extra, like):
     def commands(config, steps, folder):
-        settings = {"parallelism.dp": RANKS, "optimizer.zero_stage": zero, **batch_settings(config, RANKS)}
+        settings = {"parallelism.dp": RANKS, "optimizer.zero_stage": zero, **batch_settings(config, RANKS), **extra}
         return [wanhe_command(config, steps, f"{folder}/run", settings)]
     return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run", RANKS)], 1, RANKS, like)
 
@@ -98,12 +98,12 @@ def torch(*options):
     return Program(commands, lambda folder, outputs: [json.loads(text) for text in outputs], 1, RANKS, None)
 
 
-def programs(core):
+def programs(core, extra):
     """PyTorch as installed, and with what serves it best here (dp_torch.py --tuned, and step.py on OpenBLAS's kernels)."""
     best = ["--tuned"] + (["--blas-core", core] if core else [])
-    found = {"wanhe 1": alone(1), INDEPENDENT: alone(RANKS)}
+    found = {"wanhe 1": alone(1, extra), INDEPENDENT: alone(RANKS, extra)}
     for zero in range(4):
-        found[f"wanhe zero {zero}"] = parallel(zero, "torch zero, tuned" if zero else "torch ddp, tuned")
+        found[f"wanhe zero {zero}"] = parallel(zero, extra, "torch zero, tuned" if zero else "torch ddp, tuned")
     return {**found, "torch ddp": torch(), "torch ddp, tuned": torch(*best), "torch zero, tuned": torch("--zero", *best)}
 
 
@@ -186,13 +186,16 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, help="3; --quick: 1")
     parser.add_argument("--steps", type=int, default=3, help="measured steps of each process")
-    parser.add_argument("--only", metavar="NAME", help="programs whose name begins with NAME")
+    parser.add_argument("--only", metavar="NAME", action="append", help="programs whose name begins with NAME")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[])
     args = parser.parse_args()
     args.rounds = args.rounds or (1 if args.quick else 3)
     if len(os.sched_getaffinity(0)) < RANKS:
         sys.exit(f"{RANKS} processors are needed, one for each rank")
     machine = measure_machine(1, runs=1 if args.quick else 3)
-    peers = {name: p for name, p in programs(right_blas_core(machine)).items() if name.startswith(args.only or "")}
+    extra = dict(setting.split("=", 1) for setting in args.set)
+    peers = {name: p for name, p in programs(right_blas_core(machine), extra).items()
+             if name.startswith(tuple(args.only or [""]))}
 
     print(f"{RANKS} ranks of 1 thread, {BATCH} sequences each; peaks: {json.dumps(machine['peaks'][-1])}")
     print("config         program                ms/step  tokens/s scaling  comm ms memory MiB/rank speed memory/")
@@ -204,7 +207,7 @@ def main():
     path = "build/bench/dp-quick.json" if args.quick else f"bench/results/dp-{date}.json"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as file:
-        json.dump({"date": date, **machine, "rows": rows}, file, indent=1)
+        json.dump({"date": date, **machine, "wanhe_settings": extra, "rows": rows}, file, indent=1)
     print("written:", path)
 
 

@@ -4,10 +4,9 @@
     bench/dp_torch.py CONFIG.yaml --ranks N --batch B [--zero] [--tuned] [--steps N] [--blas-core NAME]
 
 Model, environment and --blas-core are those of torch_step.py. B sequences a rank and step. --zero: the optimizer states
-shared out (ZeroRedundancyOptimizer), which is all that this version can share out on a CPU. --tuned: what serves it best
-here and isn't its default: each rank on a core of its own (as wanhe's), and gradients that live in the buckets
-(gradient_as_bucket_view), which saves a copy of them. One warm-up step is not counted. Prints one JSON object with the
-times of rank 0."""
+shared out (ZeroRedundancyOptimizer), which is all that this version can share out on a CPU. --tuned: what serves it here
+and isn't its default: each rank on a core of its own (as wanhe's), and gradients that live in the buckets between steps
+(gradient_as_bucket_view). One warm-up step is not counted. Prints one JSON object with the times of rank 0."""
 import argparse
 import ctypes
 import json

@@ -129,10 +129,13 @@ static size_t put(const struct wh_ckpt_gather *g, const struct wh_param *p, stru
     for (struct run r = {.e = range.begin}; r.e < range.end; r.e += r.n) {
         r = run_from(p, r.e, range.end);
         bool *const filled = g->filled + (r.at - first);
-        for (size_t i = 0; i < r.n; i++) {
+        for (size_t i = 0, n; i < r.n; i += n) {
+            const bool *const other = memchr(filled + i, !filled[i], r.n - i);
+            n = (other ? (size_t)(other - filled) : r.n) - i;
             if (filled[i]) continue;
-            g->piece[r.at - first + i] = data[r.e - range.begin + i];
-            filled[i] = true, count++;
+            memcpy(g->piece + (r.at - first + i), data + (r.e - range.begin + i), n * sizeof *data);
+            memset(filled + i, true, n * sizeof *filled);
+            count += n;
         }
     }
     return count;

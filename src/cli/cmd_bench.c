@@ -19,7 +19,7 @@ struct args {
 static const struct wh_option options[] = {
     {"WHAT", 0, WH_OPTION_REQUIRED, offsetof(struct args, what), NULL, "collectives"},
     {"op", 0, WH_OPTION_TEXT, offsetof(struct args, op), "NAME",
-     "all_reduce (default), reduce_scatter, all_gather, broadcast, reduce, all_to_all"},
+     "all_reduce (default), reduce_scatter, all_gather, broadcast, reduce, all_to_all, send (half of there and back)"},
     {"algorithm", 0, WH_OPTION_TEXT, offsetof(struct args, algorithm), "NAME",
      "auto (default), or one of `wanhe explain`, run over messages"},
     {"ranks", 'n', WH_OPTION_UINT, offsetof(struct args, ranks), "N", "processes; default: one per processor"},
@@ -52,9 +52,13 @@ struct word {
     int value;
 };
 
-static const struct word ops[] = {{"all_reduce", WH_ALL_REDUCE}, {"reduce_scatter", WH_REDUCE_SCATTER},
-                                  {"all_gather", WH_ALL_GATHER}, {"broadcast", WH_BROADCAST},
-                                  {"reduce", WH_REDUCE},         {"all_to_all", WH_ALL_TO_ALL}};
+static const struct word ops[] = {{"all_reduce", WH_ALL_REDUCE},
+                                  {"reduce_scatter", WH_REDUCE_SCATTER},
+                                  {"all_gather", WH_ALL_GATHER},
+                                  {"broadcast", WH_BROADCAST},
+                                  {"reduce", WH_REDUCE},
+                                  {"all_to_all", WH_ALL_TO_ALL},
+                                  {"send", WH_SEND}};
 static const struct word dtypes[] = {
     {"float32", WH_F32}, {"bfloat16", WH_BF16}, {"float64", WH_F64}, {"int32", WH_I32}, {"int64", WH_I64}};
 static const struct word redops[] = {{"sum", WH_SUM}, {"max", WH_MAX}, {"min", WH_MIN}, {"rounded", WH_SUM_ROUNDED}};
@@ -101,6 +105,7 @@ static enum wh_status unknown_algorithm(const char *name) {
 static enum wh_status check_algorithm(const char *name, struct bench *b) {
     const struct wh_coll_request q = request_of(b);
     if (!name || strcmp(name, "auto") == 0) return WH_OK;
+    if (b->what.op == WH_SEND) return WH_FAIL(WH_USAGE, "--algorithm %s: send has none; legal: auto", name);
     const struct wh_coll_algorithm *a = wh_coll_algorithm(name);
     if (!a) return unknown_algorithm(name);
     WH_TRY(wh_coll_can(&q, a));
@@ -118,8 +123,10 @@ static enum wh_status understand(const struct args *a, struct bench *b) {
     WH_TRY(wh_cli_size("--max-bytes", a->max_bytes, (size_t)256 << 20, &b->what.max_bytes));
     const int processors = wh_probe_processors();
     const uint64_t ranks = a->ranks                         ? a->ranks
+                           : op == WH_SEND                  ? 2
                            : processors > WH_COMM_RANKS_MAX ? WH_COMM_RANKS_MAX
                                                             : (uint64_t)processors;
+    if (op == WH_SEND && ranks != 2) return WH_FAIL(WH_USAGE, "--ranks: 2 for send");
     if (ranks > WH_COMM_RANKS_MAX) return WH_FAIL(WH_USAGE, "--ranks: at most %d", WH_COMM_RANKS_MAX);
     if (a->factor == 1 || a->factor > 1 << 20) return WH_FAIL(WH_USAGE, "--factor: 2 to 1048576");
     if (a->iters > 1 << 30) return WH_FAIL(WH_USAGE, "--iters: at most %d", 1 << 30);

@@ -67,7 +67,8 @@ static const struct wh_log_entry *find_entry(const struct wh_comm *comm, uint32_
     uint64_t next = atomic_load_explicit(&l->log_next, memory_order_acquire);
     for (uint64_t i = next; i > 0 && next - i < WH_LOG_ENTRIES; i--) {
         const struct wh_log_entry *e = &l->log[(i - 1) % WH_LOG_ENTRIES];
-        if (e->group == comm->id && e->op < WH_SEND && (sequence == 0 || e->sequence == sequence)) return e;
+        if (e->group != comm->id) continue;
+        if (sequence == 0 || (e->op < WH_SEND && e->sequence == sequence)) return e; /* messages count for themselves */
     }
     return NULL;
 }
@@ -167,7 +168,7 @@ enum wh_status wh_comm_stalled(struct wh_comm_plan *plan, uint64_t waited_ns) {
     wh_text_add(&t, "group %s: rank %u waited %.1f s in ", comm->name, comm->member[comm->rank],
                 1e-9 * (double)waited_ns);
     bool message = plan->path == WH_PATH_MESSAGE || comm->oldest > comm->started;
-    wh_comm_describe_entry(message ? plan->log : a->log, &t);
+    wh_comm_describe_entry(message ? &plan->entry : a->log, &t); /* of many messages some have left the log */
     if (message) {
         add_rank(comm, plan->call.root, &t);
     } else if (add_missing(comm, a, &t) == 0) {

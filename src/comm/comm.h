@@ -17,14 +17,17 @@
  * Integers wrap. Max and min keep a NaN if there is one; of two zeros they keep the right one.
  *
  * Order. All members start the operations of a group in the same order; groups are independent of each other. An
- * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both.
+ * operation that finds its group's members doing something else fails on all of them (WH_PEER), naming both. Messages are
+ * apart from the group's other operations: those from one member to another match in the order in which each side starts
+ * them.
  *
  * Failure. A call returns WH_PEER when a rank has died, stalled beyond the deadline or called something else; the message
  * names rank, operation and sequence number. From then on the group (after a death: every group) is poisoned: calls
  * return the same cause at once. Buffers of an operation that failed hold anything. There is no repair but a new job.
  *
  * Progress. An operation is executed by whoever waits for it (wh_comm_wait, wh_comm_test, or waiting for anything else
- * in the job): no helper threads. Started operations whose last member has not arrived cost nothing.
+ * in the job): no helper threads. Started operations whose last member has not arrived cost nothing. A message from a
+ * buffer of wh_comm_buffer is its receiver's work alone: the sender may compute from start to wait.
  *
  * Threads: one thread of a rank at a time. No function prints; joining, opening and making plans allocate, nothing else
  * does. Nothing is left behind by any end of any process: memory has no name and ends with the last that maps it. */
@@ -40,6 +43,7 @@
 #include "base/text.h"
 
 enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 40, WH_COMM_ROWS_MAX = 48 };
+enum { WH_COMM_MESSAGES = 64 }; /* that go from rank to rank without their sender: see wh_comm_start */
 enum { WH_COMM_INPUTS_MAX = 16, WH_COMM_STACK_MAX = 16 }; /* of struct wh_comm_sum */
 
 struct wh_comm_job;
@@ -203,8 +207,13 @@ void wh_comm_plan_free(struct wh_comm_plan *plan); /* not while it is started */
 void wh_comm_plan_describe(const struct wh_comm_plan *plan, struct wh_text *out);
 
 /* From start until it is finished, `in` may only be read and `out` not be touched. Start returns at once, with two
- * exceptions: more than 7 operations of the group are unfinished, or buffers outside the arena (or SEND, RECV) that don't
- * fit the staging space, or a step list of the group is unfinished: then it works on until they do. */
+ * exceptions: more than 7 operations of the group are unfinished, or buffers outside the arena that don't fit the staging
+ * space, or a step list of the group is unfinished: then it works on until they do.
+ *
+ * SEND and RECV wait for no room. A SEND from the arena is finished when the receiver has copied it, straight to where
+ * it wants it (in any memory), in whatever call it waits, tests or makes progress. Up to 4 KiB, and from other memory, it is
+ * finished as soon as all of it is in a pipe of at most 128 KiB between the two; what doesn't fit moves while both are in
+ * calls. Of more than WH_COMM_MESSAGES that the receiver has not taken, the later ones go out in the sender's next calls. */
 enum wh_status wh_comm_start(struct wh_comm_plan *plan);
 enum wh_status wh_comm_test(struct wh_comm_plan *plan, bool *finished);
 enum wh_status wh_comm_wait(struct wh_comm_plan *plan);

@@ -12,7 +12,7 @@ enum wh_path {
     WH_PATH_INLINE,  /* payload in the flag */
     WH_PATH_ARENA,   /* chunks, straight from and to the members' arenas */
     WH_PATH_STAGED,  /* through the staging space, piece by piece; each piece is an operation of the arena path */
-    WH_PATH_MESSAGE, /* SEND and RECV: through the ring between two ranks */
+    WH_PATH_MESSAGE, /* SEND and RECV: a post in the ring between two ranks */
     WH_PATH_LIST,    /* a step list over messages, behind a meeting of the members */
 };
 
@@ -53,23 +53,10 @@ struct wh_comm_plan {
     uint64_t start_ns, exposed_ns;
     struct wh_action action[WH_PIECES];
     uint64_t pieces, pieces_started, pieces_done; /* STAGED */
-    struct wh_comm_plan *next;                    /* MESSAGE: queue of the ring */
+    struct wh_comm_plan *next;                    /* MESSAGE: in a queue of the group */
+    bool posted;
+    uint64_t post; /* its number, once posted */
     size_t moved_bytes;
-    uint64_t cells;
-};
-
-/* Messages from one rank to another: cells in a ring in the sender's segment, in the order of sending. Aligned to 64 bytes
- * only, because the segments are skewed by that; the counters are two lines apart. */
-struct wh_cell {
-    _Alignas(64) uint64_t fingerprint; /* of the message, in its first cell */
-    uint64_t bytes, total_bytes;       /* in this cell; of the message */
-    unsigned char data[];
-};
-
-struct wh_ring {
-    _Alignas(64) _Atomic uint64_t sent; /* cells, by the sender */
-    char apart[WH_LINE_BYTES - sizeof(uint64_t)];
-    _Atomic uint64_t received; /* cells, by the receiver */
 };
 
 struct wh_queue {
@@ -91,6 +78,10 @@ struct wh_comm {
     struct wh_coll_links *links; /* NULL: nothing is compared */
     struct wh_action *in_flight[WH_WINDOW];
     uint64_t messages; /* started */
+    uint32_t queued;   /* of them, in the queues, which are by the other side's rank in the group: */
+    struct wh_queue send[WH_COMM_RANKS_MAX];   /* to be posted, or to be piped on */
+    struct wh_queue placed[WH_COMM_RANKS_MAX]; /* posted; the receiver reads them where they lie */
+    struct wh_queue recv[WH_COMM_RANKS_MAX];
     char *staging[WH_PIECES];
     size_t piece_border[WH_PIECES][WH_COMM_RANKS_MAX + 1];
     struct wh_comm_plan once; /* of wh_comm_run */
@@ -109,10 +100,10 @@ struct wh_comm_job {
     struct wh_rank_lines *lines; /* [ranks] */
     struct wh_group_lines *groups;
     char *segment[WH_COMM_RANKS_MAX]; /* after the skew */
-    size_t ring_bytes, cell_bytes, arena_offset, arena_bytes, arena_used_bytes;
+    size_t ring_bytes, pipe_bytes, arena_offset, arena_bytes, arena_used_bytes;
     struct wh_comm *comms; /* open groups of this rank */
     uint32_t opened;       /* bit for each id */
-    struct wh_queue send[WH_COMM_RANKS_MAX], recv[WH_COMM_RANKS_MAX];
+    bool moved;            /* a message, at the last look at them: another look may be worth it */
     struct wh_comm_row row[WH_COMM_ROWS_MAX];
     uint32_t rows;
     void (*watch)(void *context, const struct wh_comm_call *call, uint64_t begin_ns, uint64_t end_ns);
@@ -200,6 +191,9 @@ void wh_staged_start(struct wh_comm_plan *plan);
 /* Takes finished pieces out and starts the next; forgets the plan when all are done. */
 void wh_staged_move(struct wh_comm *comm);
 void wh_message_start(struct wh_comm_plan *plan);
+/* What one side puts into a pipe before the other may begin. */
+static inline size_t wh_message_piece_bytes(const struct wh_comm_job *job) { return job->pipe_bytes / 4; }
+/* Moves the messages of all groups by at most so much as doesn't keep the caller for long; sets job->moved. */
 void wh_messages_move(struct wh_comm_job *job);
 /* Drops what a dead group had queued. */
 void wh_messages_drop(struct wh_comm *comm);

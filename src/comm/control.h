@@ -2,7 +2,7 @@
  *
  *     control segment      struct wh_control, then struct wh_rank_lines [ranks], then struct wh_group_lines
  *                          [WH_COMM_GROUPS_MAX][ranks]
- *     segment of rank r    skew | staging [WH_COMM_GROUPS_MAX] | rings [ranks] | arena
+ *     segment of rank r    skew | staging [WH_COMM_GROUPS_MAX] | struct wh_ring with pipe [WH_COMM_GROUPS_MAX][ranks] | arena
  *
  * Invariants
  *  1. A line (128 bytes, the pair that the prefetcher fetches) has one writer, `struct wh_work` and the words of
@@ -14,7 +14,10 @@
  *  3. A rank resets its counters of an operation before it publishes it; nobody touches them before he has seen all
  *     members' publications.
  *  4. The segments are skewed by 9 lines of 64 bytes a rank: equal offsets of up to 64 ranks lie in different sets of the
- *     first-level cache. */
+ *     first-level cache.
+ *  5. A message is post number n of its ring. The sender writes the post, then stores posted = n + 1 (release), and writes
+ *     neither the post nor a placed message's memory again before it sees taken > n. The receiver stores taken = n + 1
+ *     (release) after its last read of both. The same holds for the bytes of the pipe with piped and drained. */
 #ifndef WH_COMM_CONTROL_H
 #define WH_COMM_CONTROL_H
 
@@ -30,7 +33,6 @@ enum {
     WH_CAUSE_BYTES = 1400,
     WH_PIECE_BYTES = 128 << 10, /* staging: what one operation on other memory moves at a time */
     WH_PIECES = 2,              /* of them in flight */
-    WH_CELLS = 8,               /* of a ring between two ranks */
 };
 
 /* Why a group or a job is dead. state: 0 none, 1 being written, 2 written; the first writer takes it by 0 -> 1. */
@@ -75,6 +77,29 @@ struct wh_log_entry {
     uint8_t group, op, dtype, redop, root, in_place;
     char row[34], group_name[16];
     uint32_t members; /* hash */
+};
+
+/* A message. One line. */
+struct wh_post {
+    _Alignas(64) uint64_t fingerprint;
+    uint64_t bytes;
+    uint64_t place; /* offset in the sender's segment, or WH_NOWHERE: it comes through the pipe */
+    uint64_t count, sequence;
+    uint32_t dtype;
+};
+
+/* Messages of a group from one rank to another, in the order of sending, in the sender's segment. Each ordered pair has one
+ * for each group, so that neither groups nor directions wait for each other. Aligned to 64 bytes only, because the segments
+ * are skewed by that; the words of the two writers are two lines apart. */
+struct wh_ring {
+    _Alignas(64) _Atomic uint64_t posted; /* messages, by the sender */
+    _Atomic uint64_t piped;               /* bytes, likewise; every message begins at a line */
+    char apart[WH_LINE_BYTES - 2 * sizeof(uint64_t)];
+    _Atomic uint64_t taken;   /* messages, by the receiver */
+    _Atomic uint64_t drained; /* bytes, likewise */
+    char apart_too[WH_LINE_BYTES - 2 * sizeof(uint64_t)];
+    struct wh_post post[WH_COMM_MESSAGES];
+    _Alignas(64) unsigned char pipe[]; /* job->pipe_bytes */
 };
 
 enum wh_rank_state { WH_RANK_AWAITED, WH_RANK_JOINED, WH_RANK_ENDED };

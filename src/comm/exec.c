@@ -196,7 +196,7 @@ enum wh_status wh_list_make(struct wh_comm_plan *p, const struct wh_coll_algorit
 
 /* ---- exec.h ---- */
 
-size_t wh_comm_piece_bytes(const struct wh_comm *comm) { return comm->job->cell_bytes - sizeof(struct wh_cell); }
+size_t wh_comm_piece_bytes(const struct wh_comm *comm) { return wh_message_piece_bytes(comm->job); }
 
 static enum wh_status make_list(struct wh_comm_plan *p, const struct wh_comm_call *call, const char *name,
                                 uint32_t chunks) {

@@ -1,5 +1,5 @@
 /* Runs step lists of coll/plan.h: any algorithm of the table for real, over messages between ranks. Slower than the
- * operations of comm.h on one machine (a message is two copies), and the order of sums is the algorithm's: canonical only
+ * operations of comm.h on one machine (a message is a copy or two), and the order of sums is the algorithm's: canonical only
  * where wh_coll_algorithm.canonical says so. For measuring algorithms, for proving them, and as what a transport between
  * machines will run.
  *
@@ -23,7 +23,7 @@ enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call
 enum wh_status wh_comm_exec_run(struct wh_comm_exec *e);
 void wh_comm_exec_free(struct wh_comm_exec *e); /* takes NULL */
 
-/* Bytes in which messages travel: what does not fit one piece is received while its rest is sent. */
+/* Bytes in which messages from outside the arena travel: what does not fit one piece is received while its rest is sent. */
 size_t wh_comm_piece_bytes(const struct wh_comm *comm);
 
 #endif

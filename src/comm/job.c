@@ -11,8 +11,8 @@
 
 enum { SKEW_LINES = 9, LINE = 64, PAGE = 4096 };
 static const uint64_t default_deadline_ns = 600000000000u;
-_Static_assert(sizeof(struct wh_ring) % LINE == 0 && sizeof(struct wh_cell) % LINE == 0, "cells keep the alignment");
-static const size_t rings_bytes = (size_t)2 << 20, cell_bytes_least = 4096, cell_bytes_most = 65536;
+_Static_assert(sizeof(struct wh_ring) % LINE == 0 && PAGE % LINE == 0, "rings keep the alignment");
+static const size_t pipes_bytes = (size_t)4 << 20, pipe_bytes_least = 4096, pipe_bytes_most = 131072;
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -28,12 +28,12 @@ static enum wh_status check_config(const struct wh_comm_job_config *c) {
 
 /* Sizes of what lies in a rank's segment; the same for all. */
 static size_t lay_out(struct wh_comm_job *job, size_t arena_bytes) {
-    size_t cell = rings_bytes / job->ranks / WH_CELLS / PAGE * PAGE;
-    if (cell < cell_bytes_least) cell = cell_bytes_least;
-    if (cell > cell_bytes_most) cell = cell_bytes_most;
-    job->cell_bytes = sizeof(struct wh_cell) + cell;
-    job->ring_bytes = sizeof(struct wh_ring) + WH_CELLS * job->cell_bytes;
-    job->arena_offset = (size_t)WH_COMM_GROUPS_MAX * WH_PIECES * WH_PIECE_BYTES + job->ranks * job->ring_bytes;
+    size_t rings = (size_t)WH_COMM_GROUPS_MAX * job->ranks, pipe = pipes_bytes / rings / PAGE * PAGE;
+    if (pipe < pipe_bytes_least) pipe = pipe_bytes_least;
+    if (pipe > pipe_bytes_most) pipe = pipe_bytes_most;
+    job->pipe_bytes = pipe;
+    job->ring_bytes = sizeof(struct wh_ring) + pipe;
+    job->arena_offset = (size_t)WH_COMM_GROUPS_MAX * WH_PIECES * WH_PIECE_BYTES + rings * job->ring_bytes;
     job->arena_bytes = round_up(arena_bytes, LINE);
     return round_up(job->arena_offset + job->arena_bytes, PAGE) + PAGE; /* the last page: room for the skew */
 }

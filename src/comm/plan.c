@@ -234,7 +234,9 @@ static uint64_t hash_text(const char *s) {
 static void set_places(struct wh_comm_plan *p) {
     const struct wh_comm_call *c = &p->call;
     const char *begin = p->comm->job->segment[p->comm->job->rank];
+    bool sends = c->op == WH_SEND && in_arena(p->comm->job, c->in, c->count * wh_dtype_bytes(c->dtype));
     p->entry.in = p->entry.out = WH_NOWHERE;
+    if (sends) p->entry.in = (uint64_t)((const char *)c->in - begin);
     if (p->path != WH_PATH_ARENA) return;
     if (c->op != WH_BROADCAST && c->op != WH_ALL_GATHER) p->entry.in = (uint64_t)((const char *)c->in - begin);
     if (c->op != WH_REDUCE && c->op != WH_REDUCE_SCATTER) p->entry.out = (uint64_t)((const char *)c->out - begin);
@@ -422,7 +424,7 @@ static enum wh_status start_now(struct wh_comm_plan *p) {
         break;
     case WH_PATH_MESSAGE:
         wh_message_start(p);
-        return wh_job_move(p->comm, 0);
+        return WH_OK;
     default:
         wh_action_start(&p->action[0], &p->entry);
     }

@@ -33,8 +33,8 @@ struct waiter {
     struct wh_comm_plan *plan;
     bool (*ready)(const struct wh_comm_plan *);
     uint32_t spins;
-    uint64_t begin_ns;
-    bool saw_end; /* of an awaited rank, at the look around before this one */
+    uint64_t begin_ns, idle_ns; /* of the wait; of the time since when no message moved; 0: not looked at yet */
+    bool saw_end;               /* of an awaited rank, at the look around before this one */
 };
 
 static enum wh_status move_and_look(struct waiter *w, bool *ready) {
@@ -53,7 +53,8 @@ static enum wh_status look_around(struct waiter *w, uint64_t now) {
         return wh_comm_cause(w->plan->comm);
     }
     /* A rank may have sent all that is awaited and then ended, after this waiter's last look at its messages. What it did
-     * before its end is there to be seen once the end is: one more round of looking, then it won't come any more. */
+     * before its end is there to be seen once the end is: one more round of looking, without a sleep in it, then it won't
+     * come any more. */
     bool ended = wh_comm_waits_for_ended(w->plan);
     bool stalled = (ended && w->saw_end) || now - w->begin_ns > job->deadline_ns;
     w->saw_end = ended;
@@ -69,7 +70,7 @@ static enum wh_status sleep_a_bit(struct waiter *w, bool *ready) {
     atomic_thread_fence(memory_order_seq_cst); /* with the publisher's: see the top */
     uint32_t bell = atomic_load_explicit(&l->bell, memory_order_acquire);
     enum wh_status status = move_and_look(w, ready);
-    if (status == WH_OK && !*ready) wh_futex_wait(&l->bell, bell, sleep_ns);
+    if (status == WH_OK && !*ready && !job->moved && !w->saw_end) wh_futex_wait(&l->bell, bell, sleep_ns);
     atomic_fetch_sub(&job->control->sleepers, 1);
     atomic_store_explicit(&l->sleeping, 0, memory_order_relaxed);
     if (status == WH_OK && !*ready) status = look_around(w, wh_clock_ns());
@@ -83,7 +84,8 @@ static enum wh_status pause_a_bit(struct waiter *w, bool *ready) {
     }
     uint64_t now = wh_clock_ns();
     if (w->begin_ns == 0) w->begin_ns = now;
-    if (now - w->begin_ns > yield_ns) return sleep_a_bit(w, ready);
+    if (w->idle_ns == 0) w->idle_ns = now;
+    if (now - w->idle_ns > yield_ns) return sleep_a_bit(w, ready);
     wh_cpu_yield();
     return WH_OK;
 }
@@ -92,7 +94,8 @@ enum wh_status wh_comm_wait_until(struct wh_comm_plan *plan, bool (*ready)(const
     struct waiter w = {.plan = plan, .ready = ready};
     for (bool done = false;;) {
         WH_TRY(move_and_look(&w, &done));
-        if (!done) WH_TRY(pause_a_bit(&w, &done));
+        if (plan->comm->job->moved) w.spins = 0, w.idle_ns = 0; /* the other side is at work: more comes soon */
+        if (!done && !plan->comm->job->moved) WH_TRY(pause_a_bit(&w, &done));
         if (done) return WH_OK;
     }
 }

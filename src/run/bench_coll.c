@@ -94,7 +94,7 @@ static struct wh_comm_call call_of(const struct wh_bench_coll *b, const struct s
                              .count = s->full,
                              .dtype = b->what.dtype,
                              .redop = b->what.redop,
-                             .root = ROOT};
+                             .root = b->what.op == WH_SEND ? !b->rank : ROOT};
     if (in_place) {
         c.in = c.op == WH_ALL_GATHER ? b->out + own : c.op == WH_BROADCAST ? NULL : b->out;
         c.out = c.op == WH_REDUCE_SCATTER ? b->out + own : b->out;
@@ -105,7 +105,8 @@ static struct wh_comm_call call_of(const struct wh_bench_coll *b, const struct s
 /* --- running it: one of the two --- */
 
 struct operation {
-    struct wh_comm_plan *plan;
+    struct wh_comm_plan *plan, *back; /* back: the receive of a SEND */
+    bool first;                       /* SEND: this rank begins */
     struct wh_comm_exec *exec;
 };
 
@@ -116,18 +117,31 @@ static enum wh_status run_plan(struct wh_comm_plan *plan) {
 
 static enum wh_status make_operation(const struct wh_bench_coll *b, const struct wh_comm_call *c,
                                      struct operation *out) {
-    *out = (struct operation){0};
+    *out = (struct operation){.first = b->rank == ROOT};
     if (b->what.algorithm) return wh_comm_exec_make(b->comm, c, b->what.algorithm, 0, &out->exec);
+    struct wh_comm_call back = *c;
+    back.op = WH_RECV;
+    if (c->op == WH_SEND) WH_TRY(wh_comm_plan_make(b->comm, &back, &out->back));
     return wh_comm_plan_make(b->comm, c, &out->plan);
+}
+
+/* The root's message goes first. */
+static enum wh_status there_and_back(const struct operation *o) {
+    if (o->first) WH_TRY(wh_comm_start(o->plan));
+    WH_TRY(run_plan(o->back));
+    if (!o->first) WH_TRY(wh_comm_start(o->plan));
+    return wh_comm_wait(o->plan);
 }
 
 static enum wh_status run_operation(void *context) {
     const struct operation *o = context;
+    if (o->back) return there_and_back(o);
     return o->exec ? wh_comm_exec_run(o->exec) : run_plan(o->plan);
 }
 
 static void free_operation(struct operation *o) {
     if (o->plan) wh_comm_plan_free(o->plan);
+    if (o->back) wh_comm_plan_free(o->back);
     wh_comm_exec_free(o->exec);
 }
 
@@ -151,6 +165,9 @@ static void expect(const struct wh_bench_coll *b, const struct shape *s, size_t 
         break;
     case WH_BROADCAST:
         wh_bench_coll_input(w->dtype, ROOT, i, out);
+        break;
+    case WH_SEND:
+        wh_bench_coll_input(w->dtype, !b->rank, i, out);
         break;
     case WH_REDUCE_SCATTER:
         wh_bench_coll_reduced(w->dtype, w->redop, b->ranks, b->rank * s->slice + i, out);
@@ -198,10 +215,10 @@ static void add_alone(const struct alone *a) {
     wh_reduce_run(a->reduce, WH_F32, WH_SUM, in, a->streams, out, a->op == WH_ALL_REDUCE ? a->streams : 1, a->elems);
 }
 
-/* Every stream to its place (all-to-all), or the first to all others; in blocks that stay in the first-level cache. */
+/* Every stream to its place (all-to-all, send), or the first to all others; in blocks that stay in the first-level cache. */
 static void copy_alone(const struct alone *a) {
     const size_t bytes = a->elems * sizeof(float);
-    const bool each = a->op == WH_ALL_TO_ALL;
+    const bool each = a->op == WH_ALL_TO_ALL || a->op == WH_SEND;
     for (size_t at = 0; at < bytes; at += COPY_BYTES)
         for (uint32_t i = a->in == a->out; i < a->streams; i++)
             memcpy(a->out + i * bytes + at, a->in + (each ? i * bytes : 0) + at,
@@ -264,6 +281,7 @@ static enum wh_status measure(struct wh_bench_coll *b, const struct shape *s, bo
     if (status == WH_OK) status = measure_operation(b, s, &c, &o, t);
     if (status == WH_OK) status = time_alone(b, s, in_place, &t->limit_us);
     free_operation(&o);
+    if (c.op == WH_SEND) t->us /= 2, t->us_min /= 2;
     t->measured = true;
     t->algbw = bytes / t->us * 1e-3;
     t->busbw = t->algbw * bus_factor(b->what.op, n);
@@ -277,7 +295,7 @@ enum wh_status wh_bench_coll_row(struct wh_bench_coll *b, size_t bytes, struct w
     memset(b->in, 0, r.bytes);
     memset(b->out, 0, r.bytes);
     if (b->what.op != WH_BROADCAST) WH_TRY(measure(b, &s, false, &r.out_of_place));
-    if (b->what.op != WH_ALL_TO_ALL) WH_TRY(measure(b, &s, true, &r.in_place));
+    if (b->what.op != WH_ALL_TO_ALL && b->what.op != WH_SEND) WH_TRY(measure(b, &s, true, &r.in_place));
     *row = r;
     return WH_OK;
 }

@@ -22,7 +22,7 @@
 #include "comm/comm.h"
 
 struct wh_bench_coll_what {
-    enum wh_comm_op op;
+    enum wh_comm_op op; /* SEND, 2 ranks: there and back, of which half counts */
     enum wh_dtype dtype;
     enum wh_redop redop;
     const char *algorithm; /* of coll/plan.h, over messages (comm/exec.h); NULL: what comm.h does by itself */

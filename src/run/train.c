@@ -561,7 +561,8 @@ end:
 enum wh_status wh_train_run(const struct wh_config *config, const struct wh_train_options *options,
                             struct wh_train_summary *out) {
     struct wh_train_part part = {.given = config, .config = *config, .options = options};
-    WH_TRY(wh_train_check_start(options));
+    /* before a mistyped folder is made; checkpoints that are in the way may be those of a run that has the folder locked */
+    if (options->start == WH_TRAIN_RESUME) WH_TRY(wh_train_check_start(options));
     if (wh_config_ranks(config) > 1) return wh_train_launch(config, options, out);
     return run_alone(&part, out);
 }

@@ -58,8 +58,8 @@ sed 's/ *#.*//' "$tmp/out" | cmp -s - "$tmp/a"
 report $? "the effective configuration reads back"
 ends 1 "$wanhe" config show "$tmp/none.yaml"
 says err "$tmp/none.yaml: No such file or directory"
-ends 3 "$wanhe" config show examples/tiny-llama.yaml --set parallelism.tp=2 --set tokens.trian_steps=1
-says err "parallelism.tp 2 is not built yet; nearest legal: 1"
+ends 3 "$wanhe" config show examples/tiny-llama.yaml --set parallelism.cp=2 --set tokens.trian_steps=1
+says err "parallelism.cp 2 is not built yet; nearest legal: 1"
 says err "did you mean 'tokens.train_steps'?"
 silent out
 ends 3 "$wanhe" config show examples/tiny-llama.yaml --set threads=-1 --json --quiet

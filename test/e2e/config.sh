@@ -27,7 +27,7 @@ tokens:
 optimizer:
   clip_grad: -1
 parallelism:
-  tp: 2
+  cp: 2
 END
 ends 3 "$wanhe" train "$tmp/run.yaml" --out "$tmp/out"
 says "$tmp/run.yaml:$(line_of float8)"
@@ -36,7 +36,7 @@ says "$tmp/run.yaml:$(line_of trian_steps)"
 says "did you mean 'tokens.train_steps'?"
 says "$tmp/run.yaml:$(line_of clip_grad)"
 says "30 mod 8 = 6; nearest legal: 24 or 32"
-says "parallelism.tp 2 is not built yet; nearest legal: 1"
+says "parallelism.cp 2 is not built yet; nearest legal: 1"
 says "hidden_size 33"
 [ "$(grep -c "^$tmp/run.yaml:[0-9]" "$tmp/said")" -ge 6 ]
 report $? "at least six faults at once"

@@ -114,6 +114,6 @@ ends 0 "$wanhe" layout examples/tiny-llama.yaml --set parallelism.dp=2 --json
 says '"groups":{"tp":[[0],[1]],"cp":[[0],[1]],"dp":[[0,1]]'
 ends 3 "$wanhe" layout examples/tiny-llama.yaml --set parallelism.pp=1000
 says "nearest legal"
-ends 3 "$wanhe" train examples/tiny-llama.yaml --set parallelism.tp=2 --out "$tmp/tp"
-says "parallelism.tp 2 is not built yet; nearest legal: 1"
+ends 3 "$wanhe" train examples/tiny-llama.yaml --set parallelism.cp=2 --out "$tmp/cp"
+says "parallelism.cp 2 is not built yet; nearest legal: 1"
 exit "$failed"

@@ -26,7 +26,7 @@ shm_before=$(ls /dev/shm | grep -vc '^tmp\.')
     ends 0 train three $three "$@" --set threads=2
     says "3 ranks of 2 threads"
     same six three "three ranks of two threads"
-    [ "$( (ls "$tmp/one"; echo ranks; echo communication.json) | sort)" = "$(ls "$tmp/two" | sort)" ] &&
+    [ "$( (ls "$tmp/one"; echo communication.json; echo ranks) | sort)" = "$(ls "$tmp/two" | sort)" ] &&
         [ "$(ls "$tmp/two/ranks")" = "$(printf '0.log\n1\n1.log')" ]
     report $? "the same files in the run folder, and ranks/"
     [ "$(wc -l <"$tmp/two/metrics.jsonl")" -eq 60 ] && [ ! -s "$tmp/two/ranks/2.log" ]

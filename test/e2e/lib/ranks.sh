@@ -1,4 +1,4 @@
-# Included by the scripts on data parallelism (zero) and pipelines: runs of several ranks against one, and their books.
+# Included by the scripts on data and tensor parallelism and pipelines: runs of several ranks against one, and their books.
 . test/e2e/lib/bits.sh
 python=${PYTHON:-/usr/bin/python3}
 
@@ -25,25 +25,25 @@ for rank in range(ranks):
 sys.exit(bad)
 END
 
-# After `plain`: DP ZERO MICRO [OPTION...]: the same on ranks, compared to the bit; books of all ranks.
-on_ranks() {
-    dp=$1 zero=$2 micro=$3
-    shift 3
-    again "dp $dp, ZeRO $zero, micro-batch $micro $*" --set parallelism.dp="$dp" --set optimizer.zero_stage="$zero" \
-        --set tokens.micro_batch_size="$micro" --set checks.replicas=1 "$@"
-    "$python" "$tmp/books.py" "$tmp/other" "$dp" >"$tmp/differ" 2>&1
-    report $? "$label, dp $dp, ZeRO $zero: the books of all ranks, predicted = measured"
+# After `plain`: DP TP PP ZERO MICRO [OPTION...]: the same on ranks, compared to the bit; books of all ranks.
+on_mesh() {
+    dp=$1 tp=$2 pp=$3 zero=$4 micro=$5
+    shift 5
+    where="dp $dp, tp $tp, pp $pp, ZeRO $zero"
+    again "$where, micro-batch $micro $*" --set parallelism.dp="$dp" --set parallelism.tp="$tp" --set parallelism.pp="$pp" \
+        --set optimizer.zero_stage="$zero" --set tokens.micro_batch_size="$micro" --set checks.replicas=1 "$@"
+    "$python" "$tmp/books.py" "$tmp/other" $((dp * tp * pp)) >"$tmp/differ" 2>&1
+    report $? "$label, $where: the books of all ranks, predicted = measured"
     head -n 3 "$tmp/differ"
 }
-
-# The same in a pipeline: PP ENGINE MICRO DP ZERO [OPTION...]; ENGINE "own": an option names the schedule.
-in_pipeline() {
+on_ranks() { # DP ZERO MICRO [OPTION...]
+    dp=$1 zero=$2 micro=$3
+    shift 3
+    on_mesh "$dp" 1 1 "$zero" "$micro" "$@"
+}
+in_pipeline() { # PP ENGINE MICRO DP ZERO [OPTION...]; ENGINE "own": an option names the schedule
     pp=$1 engine=$2 micro=$3 dp=$4 zero=$5
     shift 5
     [ "$engine" = own ] || set -- --set parallelism.pp_engine="$engine" "$@"
-    again "pp $pp $engine, dp $dp, ZeRO $zero, micro-batch $micro $*" --set parallelism.pp="$pp" \
-        --set parallelism.dp="$dp" --set optimizer.zero_stage="$zero" --set tokens.micro_batch_size="$micro" "$@"
-    "$python" "$tmp/books.py" "$tmp/other" $((pp * dp)) >"$tmp/differ" 2>&1
-    report $? "$label, pp $pp $engine, dp $dp, ZeRO $zero: the books of all ranks, predicted = measured"
-    head -n 3 "$tmp/differ"
+    on_mesh "$dp" 1 "$pp" "$zero" "$micro" "$@"
 }

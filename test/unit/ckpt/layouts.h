@@ -217,7 +217,7 @@ static inline struct test_ranks job_of(uint32_t ranks, const void *context,
                                        enum wh_status (*body)(struct wh_comm_job *, uint32_t,
                                                               const struct test_ranks *)) {
     return (struct test_ranks){
-        .config = {.ranks = ranks, .deadline_ns = 20000000000u}, .body = body, .context = context, .limit_s = 40};
+        .config = {.ranks = ranks, .deadline_ns = 60000000000u}, .body = body, .context = context, .limit_s = 150};
 }
 
 /* Saved by one process without a job. */

@@ -11,7 +11,7 @@
 #include "test/support/ranks.h"
 #include "test/unit/comm/collective_data.h"
 
-enum { RANKS = 4, PLANS = 20, ELEMS = 30000 };
+enum { RANKS = 4, PLANS = 20, ELEMS = 30000, FEW_ELEMS = 1600 };
 
 static void run(struct test_ranks *t) {
     uint32_t bad = test_ranks_run(t);
@@ -84,6 +84,45 @@ static void in_flight(void **state) {
     (void)state;
     run(&(struct test_ranks){.config = {.ranks = RANKS, .arena_bytes = PLANS * ELEMS * 4, .deadline_ns = 20000000000},
                              .body = many_in_flight});
+}
+
+/* More operations of one group than its window and its flags hold, started by all ranks before any waits; some of them
+ * publish and look away for a while, as the others go on. */
+static enum wh_status one_group(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
+    static const uint32_t all[] = {0, 1, 2};
+    struct wh_comm *comm;
+    struct wh_comm_plan *plan[PLANS];
+    int32_t *x[PLANS];
+    (void)t;
+    WH_TRY(wh_comm_open(job, 0, "all", all, 3, &comm));
+    for (int i = 0; i < PLANS; i++) {
+        void *p;
+        WH_TRY(wh_comm_buffer(job, FEW_ELEMS * sizeof(int32_t), &p));
+        x[i] = p;
+        struct wh_comm_call c = {.op = WH_ALL_REDUCE, .in = p, .out = p, .dtype = WH_I32};
+        c.count = i % 2 ? 1 : FEW_ELEMS;
+        WH_TRY(wh_comm_plan_make(comm, &c, &plan[i]));
+    }
+    for (int round = 0; round < 40; round++) {
+        for (int i = 0; i < PLANS; i++) {
+            for (int e = 0; e < FEW_ELEMS; e++) x[i][e] = (int32_t)rank + i + e + round;
+            WH_TRY(wh_comm_start(plan[i]));
+            if (i == 7 && round % 3 == (int)rank) usleep(300);
+        }
+        for (int i = PLANS - 1; i >= 0; i--) {
+            WH_TRY(wh_comm_wait(plan[i]));
+            for (int e = 0; e < (i % 2 ? 1 : FEW_ELEMS); e++)
+                RANK_CHECK(x[i][e] == 3 + 3 * (i + e + round), "plan %d element %d", i, e);
+        }
+    }
+    for (int i = 0; i < PLANS; i++) wh_comm_plan_free(plan[i]);
+    return WH_OK;
+}
+
+static void more_than_the_window(void **state) {
+    (void)state;
+    run(&(struct test_ranks){.config = {.ranks = 3, .arena_bytes = PLANS * FEW_ELEMS * 4, .deadline_ns = 20000000000},
+                             .body = one_group});
 }
 
 /* The same gradients in 1, 3, 17 buckets. */
@@ -218,9 +257,8 @@ static void ledger(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_flight),
-        cmocka_unit_test(buckets),
-        cmocka_unit_test(messages),
+        cmocka_unit_test(in_flight), cmocka_unit_test(more_than_the_window),
+        cmocka_unit_test(buckets),   cmocka_unit_test(messages),
         cmocka_unit_test(ledger),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,8 @@ static bool long_version(void) { return getenv("WH_TEST_LONG") != NULL; }
 /* From the death to the last survivor's return; for one that is stopped: its deadline is half a second. */
 static const uint64_t limit_ns = 100000000, limit_stopped_ns = 5000000000;
 
-/* A death is repeated if the survivors took longer, for a loaded machine may not run a process for that long. */
-enum { ATTEMPTS = 5 };
+/* What took too long is repeated, for a loaded machine may not run a process for that long. */
+enum { ATTEMPTS = 20, FEW_ATTEMPTS = 3 };
 
 enum way { KILL, ABORT, SEGV, EXIT_3, EXIT_0, STOP, WAYS };
 enum phase { BEFORE_START, AFTER_START, OTHERS_ASLEEP, ANYWHERE, PHASES };
@@ -312,21 +312,29 @@ static enum wh_status rank_that_misses(struct wh_comm_job *job, uint32_t rank, c
     return wh_comm_run(comm, &(struct wh_comm_call){.op = WH_BARRIER, .row = "second"});
 }
 
+static bool is_missing(const struct test_rank_end *e, bool busy) {
+    const char *m = e->message;
+    return e->status == WH_PEER && strstr(m, "(second), sequence 2") && strstr(m, "(first), sequence 1") &&
+           strstr(m, busy ? "rank 2 is busy" : "rank 2 sleeps") && !strstr(m, "rank 1 is") && !strstr(m, "; rank 0");
+}
+
+static bool run_missing(bool busy, bool last_attempt) {
+    struct test_ranks t = {.config = {.ranks = RANKS, .deadline_ns = 800000000}, .body = rank_that_misses};
+    bool ok = true;
+    t.context = busy ? &t : NULL;
+    test_ranks_run(&t);
+    for (uint32_t r = 0; r < RANKS; r++) ok = ok && is_missing(&t.end[r], busy);
+    if (!ok && last_attempt) test_ranks_print(&t);
+    test_ranks_free(&t);
+    return ok;
+}
+
 static void missing_rank(void **state) {
     (void)state;
     for (int busy = 0; busy < 2; busy++) {
-        struct test_ranks t = {.config = {.ranks = RANKS, .deadline_ns = 800000000}, .body = rank_that_misses};
-        t.context = busy ? &t : NULL;
-        test_ranks_run(&t);
-        for (uint32_t r = 0; r < RANKS; r++) {
-            const char *m = t.end[r].message;
-            bool ok = t.end[r].status == WH_PEER && strstr(m, "(second), sequence 2") &&
-                      strstr(m, "(first), sequence 1") && strstr(m, busy ? "rank 2 is busy" : "rank 2 sleeps") &&
-                      !strstr(m, "rank 1 is") && !strstr(m, "; rank 0");
-            if (!ok) test_ranks_print(&t);
-            assert_true(ok);
-        }
-        test_ranks_free(&t);
+        bool ok = false;
+        for (int left = FEW_ATTEMPTS; left > 0 && !ok; left--) ok = run_missing(busy, left == 1);
+        assert_true(ok);
     }
 }
 

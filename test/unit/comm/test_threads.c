@@ -14,7 +14,7 @@
 #include "test/support/ranks.h"
 #include "test/unit/comm/collective_data.h"
 
-enum { RANKS_MOST = 4, ROUNDS = 120, IN_FLIGHT = 3, MOST_ELEMS = 40000, MESSAGE_ELEMS = 150000 };
+enum { RANKS_MOST = 4, ROUNDS = 40, IN_FLIGHT = 3, MOST_ELEMS = 40000, MESSAGE_ELEMS = 140000 };
 
 struct rank {
     pthread_t thread;
@@ -143,15 +143,18 @@ static enum wh_status many_messages(struct wh_comm_job *job, uint32_t rank) {
     static float sent[RANKS_MOST][MESSAGE_ELEMS], received[RANKS_MOST][RANKS_MOST][MESSAGE_ELEMS];
     struct wh_comm *comm;
     struct wh_comm_plan *send[RANKS_MOST], *recv[RANKS_MOST];
+    void *shared;
     uint32_t n = wh_comm_job_ranks(job);
     WH_TRY(open_all(job, &comm));
-    for (uint32_t round = 0; round < 30; round++) {
+    WH_TRY(wh_comm_buffer(job, sizeof sent[0], &shared));
+    for (uint32_t round = 0; round < 12; round++) {
         size_t count = counts[round % 3];
-        for (size_t i = 0; i < count; i++) sent[rank][i] = (float)(rank * 7 + round + i);
+        float *data = round / 3 % 2 ? shared : sent[rank]; /* read in place, or through the pipe */
+        for (size_t i = 0; i < count; i++) data[i] = (float)(rank * 7 + round + i);
         for (uint32_t peer = 0; peer < n; peer++) {
             come_late(test_hash(round * 1000 + peer * 10 + rank));
             if (peer == rank) continue;
-            WH_TRY(start_message(comm, WH_SEND, sent[rank], count, peer, &send[peer]));
+            WH_TRY(start_message(comm, WH_SEND, data, count, peer, &send[peer]));
             WH_TRY(start_message(comm, WH_RECV, received[rank][peer], count, peer, &recv[peer]));
         }
         for (uint32_t peer = 0; peer < n; peer++) {

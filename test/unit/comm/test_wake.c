@@ -72,10 +72,10 @@ static void come_late(uint64_t chance) {
 }
 
 /* From every rank to the next one. */
-static enum wh_status pass_on(struct wh_comm *comm, const struct memory *m, size_t count) {
+static enum wh_status pass_on(struct wh_comm *comm, const void *in, void *out, size_t count) {
     uint32_t rank = wh_comm_rank(comm), n = wh_comm_size(comm);
-    struct wh_comm_call send = {.op = WH_SEND, .in = m->in, .count = count, .root = (rank + 1) % n};
-    struct wh_comm_call recv = {.op = WH_RECV, .out = m->out, .count = count, .root = (rank + n - 1) % n};
+    struct wh_comm_call send = {.op = WH_SEND, .in = in, .count = count, .root = (rank + 1) % n};
+    struct wh_comm_call recv = {.op = WH_RECV, .out = out, .count = count, .root = (rank + n - 1) % n};
     if (rank == 0) WH_TRY(wh_comm_run(comm, &send));
     WH_TRY(wh_comm_run(comm, &recv));
     return rank == 0 ? WH_OK : wh_comm_run(comm, &send);
@@ -99,9 +99,9 @@ static enum wh_status run_at_random(struct wh_comm *comm, const struct memory *m
         c.op = WH_REDUCE_SCATTER, c.in = m->private_in, c.out = m->private_out, c.count = MOST_ELEMS;
         break;
     case 6:
-        return pass_on(comm, m, 1);
+        return pass_on(comm, m->in, m->out, chance / 8 % 2 ? 1 : MOST_ELEMS);
     default:
-        return pass_on(comm, m, MOST_ELEMS);
+        return pass_on(comm, m->private_in, m->private_out, MOST_ELEMS);
     }
     return wh_comm_run(comm, &c);
 }

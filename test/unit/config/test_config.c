@@ -257,6 +257,61 @@ static void batch_factors(void **state) {
         "tokens.batch_accumulation_per_replica)");
 }
 
+/* Case B18: a tensor rank holds whole slices, hence whole key-value heads. */
+static void tensor_ranks(void **state) {
+    (void)state;
+    struct wh_config c;
+    static const char heads[] = "num_attention_heads=8|kv_channels=8|";
+    char sets[256];
+    load_good(small, "parallelism.tp=4|parallelism.dp=2|parallelism.pp=2|optimizer.zero_stage=3", &c);
+    assert_true(c.grain.tensor == 4 && c.parallelism.tp_mode == WH_TP_ALL_REDUCE && wh_config_ranks(&c) == 16);
+    wh_config_free(&c);
+    for (int tp = 1; tp <= 8; tp *= 2) { /* all slices of one sum */
+        snprintf(sets, sizeof sets, "%sparallelism.tp=%d", heads, tp);
+        load_good(small, sets, &c);
+        assert_int_equal(c.grain.tensor, 8);
+        wh_config_free(&c);
+    }
+    expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8",
+                  "--set: parallelism.tp 8 does not divide grain.tensor 4; nearest legal: 4 (or choose another "
+                  "grain.tensor)");
+    expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8|grain.tensor=8",
+                  "grain.tensor 8 does not divide the number of key-value heads 4; nearest legal: 4");
+    expect_faults(small, "num_attention_heads=24|kv_channels=8|num_query_groups=6|parallelism.tp=8",
+                  "--set: parallelism.tp 8 does not divide grain.tensor 2; nearest legal: 2 (or choose another "
+                  "grain.tensor)");
+    expect_faults(small, "parallelism.tp=3",
+                  "--set: parallelism.tp 3 does not divide grain.tensor 4; nearest legal: 2 (or choose another "
+                  "grain.tensor)");
+    expect_faults(small, "num_attention_heads=6|kv_channels=8|ffn_hidden_size=96|grain.tensor=3|parallelism.tp=3",
+                  "--set: grain.tensor 3: with parallelism.dp or parallelism.tp above 1 it must be a power of two; "
+                  "nearest legal: 2");
+    expect_faults(small, "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER",
+                  "--set: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: "
+                  "ALL_REDUCE");
+    load_good(small, "parallelism.tp_mode=REDUCE_SCATTER", &c); /* one rank has no sequence to share out */
+    wh_config_free(&c);
+    expect_faults(small, "parallelism.cp=2|expert_model_parallel_size=2",
+                  "--set: parallelism.cp 2 is not built yet; nearest legal: 1\n"
+                  "--set: parallelism.expert_parallel_size 2 is not built yet; nearest legal: 1");
+}
+
+/* Case B21: more ranks than a run has room for, with all factors. */
+static void too_many_ranks(void **state) {
+    (void)state;
+    static const char deep[] = "num_layers=32|tokens.global_batch_size=64|tokens.micro_batch_size=1|";
+    struct wh_config c;
+    char sets[256];
+    snprintf(sets, sizeof sets, "%sparallelism.dp=4|parallelism.tp=4|parallelism.pp=4", deep);
+    load_good(small, sets, &c);
+    assert_int_equal(wh_config_ranks(&c), 64);
+    wh_config_free(&c);
+    snprintf(sets, sizeof sets, "%sparallelism.dp=4|parallelism.tp=4|parallelism.pp=8", deep);
+    expect_faults(small, sets,
+                  "--set: parallelism.dp 4 * parallelism.tp 4 * parallelism.pp 8 = 128 ranks share one machine, 64 at "
+                  "most; nearest legal: parallelism.pp 4");
+}
+
 /* Cases B80 and B88: what the jobs of published models work out to; whole groups for 12 ranks need another grain. */
 static void published_batches(void **state) {
     (void)state;
@@ -398,9 +453,17 @@ static void nanotron_tiny(void **state) {
     assert_true(c.optimizer.weight_decay == 0.01 && c.optimizer.lr.floor == 1e-5);
     assert_int_equal(c.model.dtype, WH_BF16);
     wh_config_free(&c);
-    expect_faults(nanotron,
-                  "parallelism.dp=2|parallelism.tp=2|parallelism.pp=2|tokens.batch_accumulation_per_replica=1",
-                  "--set: parallelism.tp 2 is not built yet; nearest legal: 1");
+    static const char ranks[] =
+        "parallelism.dp=2|parallelism.tp=2|parallelism.pp=2|"
+        "tokens.batch_accumulation_per_replica=1";
+    char sets[256];
+    expect_faults(nanotron, ranks,
+                  "run.yaml:24: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest "
+                  "legal: ALL_REDUCE");
+    snprintf(sets, sizeof sets, "%s|parallelism.tp_mode=ALL_REDUCE", ranks);
+    load_good(nanotron, sets, &c); /* its 8 ranks, but for the mode */
+    assert_true(wh_config_ranks(&c) == 8 && c.tokens.micro_batch == 2 && c.tokens.global_batch == 4);
+    wh_config_free(&c);
 }
 
 static void other_programs(void **state) {
@@ -553,6 +616,8 @@ int main(void) {
         cmocka_unit_test(batch_not_divisible),
         cmocka_unit_test(ranks),
         cmocka_unit_test(batch_factors),
+        cmocka_unit_test(tensor_ranks),
+        cmocka_unit_test(too_many_ranks),
         cmocka_unit_test(published_batches),
         cmocka_unit_test(half_precision_is_refused),
         cmocka_unit_test(underscores),

@@ -58,7 +58,8 @@ static enum wh_status measure(struct wh_launch_rank *self, void *context) {
         WH_TRY(wh_bench_coll_row(b, bytes, &row));
         const struct wh_bench_coll_time *in = &row.in_place, *out = &row.out_of_place;
         if (out->wrong || in->wrong) return WH_FAIL(WH_INTERNAL, "%zu bytes: wrong", bytes);
-        if (out->measured != (what->op != WH_BROADCAST) || in->measured != (what->op != WH_ALL_TO_ALL))
+        if (out->measured != (what->op != WH_BROADCAST) ||
+            in->measured != (what->op != WH_ALL_TO_ALL && what->op != WH_SEND))
             return WH_FAIL(WH_INTERNAL, "not measured");
         const struct wh_bench_coll_time *any = out->measured ? out : in;
         if (row.bytes > bytes || !(any->us > 0 && any->us >= any->us_min))
@@ -88,6 +89,7 @@ static void test_operations(void **state) {
     for (int o = 0; o < 6; o++)
         for (uint32_t ranks = 1; ranks <= 3; ranks++)
             for (int p = 0; p < 2; p++) run((struct wh_bench_coll_what){.op = ops[o], .private_memory = p}, ranks);
+    for (int p = 0; p < 2; p++) run((struct wh_bench_coll_what){.op = WH_SEND, .private_memory = p}, 2);
     for (int d = 0; d < 5; d++)
         for (int r = 0; r < WH_REDOP_COUNT; r++)
             run((struct wh_bench_coll_what){.op = WH_ALL_REDUCE, .dtype = dtypes[d], .redop = (enum wh_redop)r}, 3);
