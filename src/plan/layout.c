@@ -74,7 +74,7 @@ static enum wh_status allocate(struct builder *b) {
 static enum wh_status share_layers(const struct wh_config *c, enum wh_stages_balance balance, struct wh_layout *l) {
     WH_TRY(wh_stages_shape(c, &l->shape));
     const uint32_t stages = wh_sched_stages(&l->shape);
-    l->tied_copy = wh_stages_copy_table(c, &l->shape);
+    l->tied_copy = wh_stages_copy_table(c->arch.tied, &l->shape);
     l->layer_border = calloc((size_t)stages + 1, sizeof *l->layer_border);
     if (!l->layer_border) return WH_FAIL(WH_NOMEM, "no memory for %u stages", stages);
     return balance == WH_BALANCE_COST ? wh_stages_borders(c, &l->shape, l->layer_border)

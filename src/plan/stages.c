@@ -125,10 +125,6 @@ bool wh_stages_hold(const struct wh_config *c, const struct wh_sched_shape *s, c
     return p->id == WH_P_EMBED_TOKEN && !c->arch.tied ? first : last;
 }
 
-bool wh_stages_copy_table(const struct wh_config *c, const struct wh_sched_shape *s) {
-    return c->arch.tied && wh_sched_stage_rank(s, wh_sched_stages(s) - 1) != 0;
-}
-
 /* ---- words ---- */
 
 static void add_layers(const size_t *border, uint32_t stages, struct wh_text *out) {

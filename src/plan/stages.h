@@ -39,7 +39,9 @@ enum wh_status wh_stages_what_if(const struct wh_config *c, const struct wh_sche
  * than the first (wh_stages_copy_table), the first has a copy of it besides. */
 bool wh_stages_hold(const struct wh_config *c, const struct wh_sched_shape *s, const size_t *border, uint32_t rank,
                     const struct wh_param *p);
-bool wh_stages_copy_table(const struct wh_config *c, const struct wh_sched_shape *s);
+static inline bool wh_stages_copy_table(bool tied, const struct wh_sched_shape *s) {
+    return tied && wh_sched_stage_rank(s, wh_sched_stages(s) - 1) != 0;
+}
 
 /* Appends one line: "stages: layers 0-3 | 4-7; 1f1b, 8 micro-batches, ranks idle 11.1 % of a step if ..., micro-batches kept
  * 2 | 1". Errors: NOMEM. */

@@ -5,7 +5,6 @@
 #include "arch/owners.h"
 #include "arch/part.h"
 #include "os/probe.h"
-#include "plan/stages.h"
 
 static enum wh_status new_borders(const struct wh_config *c, struct wh_stage *s) {
     const uint32_t stages = wh_sched_stages(&s->plan.shape);

@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "mesh/mesh.h"
 #include "model/net.h"
+#include "plan/stages.h"
 #include "sched/program.h"
 
 struct wh_stage {
@@ -40,8 +41,7 @@ static inline bool wh_stage_has_embedding(const struct wh_stage *s) {
 
 /* The model has one table for embedding and head, and they are on different ranks: the last stage owns it. */
 static inline bool wh_stage_copies_table(const struct wh_stage *s) {
-    return s->shape.model->tied && s->mesh.degrees.pp > 1 &&
-           wh_sched_stage_rank(&s->plan.shape, wh_sched_stages(&s->plan.shape) - 1) != 0;
+    return wh_stages_copy_table(s->shape.model->tied, &s->plan.shape);
 }
 
 /* Of the token table, those that this tensor rank has of it. */
