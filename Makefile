@@ -137,7 +137,7 @@ fuzz-run: $(call matching,$(FUZZERS))
 
 bench: $(BENCHES) all ## speed against PyTorch, BLAS and the machine's limits; writes bench/results
 	@tools/deps.sh build bench
-	@bench/run.sh $(call matching,$(BENCHES) bench/step)
+	@bench/run.sh $(call matching,$(BENCHES) bench/step bench/dp)
 
 lint: ## formatting, layers, headers, banned calls, sizes
 	@CC='$(CC)' CPPFLAGS='$(filter-out -MMD -MP,$(CPPFLAGS))' tools/lint/lint.sh
