@@ -114,7 +114,7 @@ data/tiny.txt: tools/tiny_text.sh
 	@mkdir -p data
 	tools/tiny_text.sh 65536 >$@
 
-test: ## everything that must hold before a commit, under 3 minutes; last line "N passed, N failed"
+test: ## everything that must hold before a commit; last line "N passed, N failed"
 	@MAKE='$(MAKE)' CC='$(CC)' tools/test.sh
 
 test-all: ## the same plus the other compiler, test matrices, longer fuzzing and lint
