@@ -6,7 +6,7 @@ build=${BUILD:-build/release}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export WH_TEST_LONG=1
-for test in collectives exec async failures; do
+for test in collectives sums exec async failures; do
     program=$build/test/unit/comm/test_$test
     ${MAKE:-make} -s CONFIG="$(basename "${build%-clang}")" CC="${CC:-gcc}" "$program"
     start=$(date +%s)
