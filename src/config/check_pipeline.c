@@ -8,7 +8,8 @@
 #include "sched/format.h"
 
 const char *wh_config_schedule(const struct wh_config *c) {
-    static const char *const names[] = {"1f1b", "gpipe", "gpipe", "interleaved", "zb-h1", "zb-v"};
+    static const char *const names[] = {"1f1b",  "gpipe", "gpipe",       "interleaved",
+                                        "zb-h1", "zb-v",  "interleaved", "zb-v"};
     return names[c->parallelism.pp_engine];
 }
 

@@ -41,7 +41,16 @@ enum wh_lr_warmup { WH_WARMUP_LINEAR };
 enum wh_lr_style { WH_LR_CONSTANT, WH_LR_LINEAR, WH_LR_COSINE, WH_LR_WSD };
 enum wh_recompute { WH_RECOMPUTE_NONE, WH_RECOMPUTE_SELECTIVE, WH_RECOMPUTE_FULL };
 enum wh_kernels { WH_KERNELS_AUTO, WH_KERNELS_REFERENCE, WH_KERNELS_AVX2, WH_KERNELS_AVX512 };
-enum wh_pp_engine { WH_PP_1F1B, WH_PP_AFAB, WH_PP_GPIPE, WH_PP_INTERLEAVED, WH_PP_ZB_H1, WH_PP_ZB_V };
+enum wh_pp_engine { /* AFAB is GPIPE; the last two are other names, too: wh_config_schedule has the schedule's own */
+                    WH_PP_1F1B,
+                    WH_PP_AFAB,
+                    WH_PP_GPIPE,
+                    WH_PP_INTERLEAVED,
+                    WH_PP_ZB_H1,
+                    WH_PP_ZB_V,
+                    WH_PP_INTERLEAVED_1F1B,
+                    WH_PP_ZBV_ZERO_BUBBLE
+};
 enum wh_tp_mode { WH_TP_ALL_REDUCE, WH_TP_REDUCE_SCATTER };
 enum wh_reduce_mode { WH_REDUCE_CONTRACT, WH_REDUCE_FAST };
 enum wh_optimizer { WH_ADAMW };

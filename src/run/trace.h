@@ -84,7 +84,8 @@ static inline void wh_trace_at(struct wh_trace *t, uint32_t instr) {
 void wh_trace_instr(struct wh_trace *t, uint64_t bytes, uint64_t since_ns);
 
 /* Of the ranks' time between a step's first and last instruction of the pipeline, means over the steps and replicas: in which
- * no instruction computed, and what sched/timing.h predicts if each kind of instruction takes its mean time of that step everywhere. */
+ * no instruction computed, and what sched/timing.h predicts if each kind of instruction takes its mean time of that step
+ * everywhere. */
 struct wh_trace_shares {
     uint64_t steps; /* 0: nothing was recorded, and no file written */
     double idle, predicted_idle;

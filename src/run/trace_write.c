@@ -6,6 +6,8 @@
 #include "run/trace_int.h"
 #include "sched/timing.h"
 
+enum { PIECE_BYTES = 1 << 20 };
+
 /* Of a step of one pipeline: from its first to its last computing instruction, on whichever rank. */
 struct window {
     uint64_t begin_ns, end_ns, busy_ns;
@@ -16,7 +18,9 @@ struct writer {
     const struct wh_trace_part *part; /* [world], sorted */
     uint32_t world;
     uint64_t first, last; /* steps that were recorded */
-    struct wh_text text;
+    struct wh_file_writer file;
+    enum wh_status status;      /* of writing */
+    struct wh_text text;        /* not written yet */
     struct window *window;      /* [steps][world], at the first rank of the pipeline */
     uint64_t *predicted_end_ns; /* [world] of the step before */
 };
@@ -108,8 +112,14 @@ static void measure_shares(const struct writer *w, struct wh_trace_shares *out) 
 
 /* ---- words ---- */
 
+static void flush(struct writer *w) {
+    if (w->status == WH_OK) w->status = wh_file_write(&w->file, w->text.data, w->text.bytes);
+    wh_text_clear(&w->text);
+}
+
 /* `phase`, name and place; the caller adds the rest and the end. ns: to three decimals of a microsecond. */
 static void begin(struct writer *w, const char *phase, const char *name, uint32_t pid, int tid, uint64_t ns) {
+    if (w->text.bytes >= PIECE_BYTES) flush(w);
     wh_text_add(&w->text, ",\n{\"ph\":\"%s\",\"name\":\"%s\",\"pid\":%u,\"tid\":%d,\"ts\":%llu.%03u", phase, name, pid,
                 tid, (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
 }
@@ -121,8 +131,9 @@ static void block(struct writer *w, const char *name, uint32_t pid, int tid, uin
 }
 
 static void metadata(struct writer *w, const char *what, uint32_t pid, int tid, const char *value) {
-    wh_text_add(&w->text, "%s{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%d,\"args\":{%s}}",
-                w->text.bytes > 0 && w->text.data[w->text.bytes - 1] == '[' ? "\n" : ",\n", what, pid, tid, value);
+    const bool first = w->text.data[w->text.bytes - 1] == '[';
+    wh_text_add(&w->text, "%s{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%u,\"tid\":%d,\"args\":{%s}}", first ? "\n" : ",\n",
+                what, pid, tid, value);
 }
 
 static void name_process(struct writer *w, uint32_t rank, bool predicted) {
@@ -273,7 +284,7 @@ static void add_measured(struct writer *w) {
     }
 }
 
-static enum wh_status write_all(struct writer *w, const char *path, struct wh_trace_shares *out) {
+static enum wh_status write_all(struct writer *w, struct wh_trace_shares *out) {
     const size_t windows = (w->last - w->first + 1) * w->world;
     w->window = calloc(windows, sizeof *w->window);
     w->predicted_end_ns = calloc(w->world, sizeof *w->predicted_end_ns);
@@ -284,7 +295,8 @@ static enum wh_status write_all(struct writer *w, const char *path, struct wh_tr
     add_measured(w);
     WH_TRY(predict(w, out));
     wh_text_add(&w->text, "\n]}\n");
-    return wh_file_write_all(path, w->text.data, w->text.bytes);
+    flush(w);
+    return w->status;
 }
 
 enum wh_status wh_trace_write_file(const struct wh_stage *stage, struct wh_trace_part *part, const char *path,
@@ -293,7 +305,12 @@ enum wh_status wh_trace_write_file(const struct wh_stage *stage, struct wh_trace
     if (part[0].count == 0) return WH_OK;
     for (uint32_t r = 0; r < w.world; r++) qsort(part[r].event, part[r].count, sizeof *part[r].event, by_time);
     find_steps(&w);
-    enum wh_status status = write_all(&w, path, out);
+    WH_TRY(wh_file_create(path, &w.file));
+    enum wh_status status = write_all(&w, out);
+    if (status == WH_OK)
+        status = wh_file_commit(&w.file);
+    else
+        wh_file_abandon(&w.file);
     wh_text_fini(&w.text);
     free(w.window);
     free(w.predicted_end_ns);

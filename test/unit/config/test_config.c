@@ -471,8 +471,10 @@ static void other_programs(void **state) {
     struct wh_config c;
     load_good(small,
               "training={seq_len: 16, local_batch_size: 4}|activation_checkpoint.mode=full|"
-              "parallelism.data_parallel_shard_degree=-1|--tensor-model-parallel-size=1",
+              "parallelism.data_parallel_shard_degree=-1|--tensor-model-parallel-size=1|"
+              "parallelism.pipeline_parallel_schedule=interleaved1F1B",
               &c);
+    assert_string_equal(wh_config_schedule(&c), "interleaved");
     assert_int_equal(c.recompute, WH_RECOMPUTE_FULL);
     assert_int_equal(c.tokens.accumulation, 2);
     assert_int_equal(c.tokens.sequence_length, 16);
