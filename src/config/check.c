@@ -32,6 +32,11 @@ static void check_ranks(struct check *x) {
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
 }
 
+struct wh_mesh_degrees wh_config_degrees(const struct wh_config *c) {
+    return (struct wh_mesh_degrees){c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
+                                    c->parallelism.ep};
+}
+
 uint32_t wh_config_ranks(const struct wh_config *c) {
     return c->parallelism.dp * c->parallelism.cp * c->parallelism.tp * c->parallelism.pp;
 }
@@ -481,8 +486,7 @@ static void check_world(struct check *x) {
 
 static void check_layout(struct check *x) {
     const struct wh_config *c = x->c;
-    const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
-                                      c->parallelism.ep};
+    const struct wh_mesh_degrees d = wh_config_degrees(c);
     struct wh_mesh mesh;
     for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
         if (faulty(c, (enum wh_config_key)k)) return;

@@ -28,6 +28,7 @@
 #include "base/dtype.h"
 #include "base/faults.h"
 #include "base/text.h"
+#include "mesh/mesh.h"
 
 enum wh_config_key {
 #define X(id, ...) WH_KEY_##id,
@@ -225,6 +226,9 @@ void wh_config_source_text(const struct wh_config *c, enum wh_config_key key, st
 
 /* docs/config.md. */
 void wh_config_markdown(struct wh_text *out);
+
+/* For wh_mesh_init. */
+struct wh_mesh_degrees wh_config_degrees(const struct wh_config *c);
 
 /* Ranks of the run: dp * cp * tp * pp. */
 uint32_t wh_config_ranks(const struct wh_config *c);

@@ -83,8 +83,7 @@ static enum wh_status share_layers(const struct wh_config *c, enum wh_stages_bal
 
 enum wh_status wh_layout_new(const struct wh_config *c, const struct wh_layout_options *options,
                              struct wh_layout *out) {
-    const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
-                                      c->parallelism.ep};
+    const struct wh_mesh_degrees d = wh_config_degrees(c);
     struct wh_layout l = {.zero_stage = c->optimizer.zero_stage};
     struct builder b = {.c = c, .l = &l};
     struct wh_faults faults = {0};

@@ -86,8 +86,7 @@ static struct wh_net_shape shape_of(const struct wh_config *c, const struct wh_s
 enum wh_status wh_stage_new(const struct wh_config *c, uint32_t rank, struct wh_stage *out) {
     struct wh_stage *s = out;
     struct wh_faults faults = {0};
-    const struct wh_mesh_degrees d = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
-                                      c->parallelism.ep};
+    const struct wh_mesh_degrees d = wh_config_degrees(c);
     enum wh_status status;
     *s = (struct wh_stage){.rank = rank};
     wh_mesh_init(&d, 0, &s->mesh, &faults);

@@ -52,8 +52,7 @@ static void console(void *context, const char *line) {
 
 static enum wh_status lay_out(struct launched *l) {
     const struct wh_config *c = l->part.given;
-    const struct wh_mesh_degrees degrees = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
-                                            c->parallelism.ep};
+    const struct wh_mesh_degrees degrees = wh_config_degrees(c);
     struct wh_faults faults = {0};
     wh_mesh_init(&degrees, 0, &l->part.mesh, &faults);
     WH_TRY(wh_faults_status(&faults, WH_CONFIG));

@@ -5,8 +5,7 @@
 static enum wh_status with_team(const struct test_sessions *t, struct wh_comm_job *job, uint32_t rank, void *shared) {
     const struct wh_config *c = t->config;
     struct wh_launch_rank self = {.rank = rank, .world = wh_config_ranks(c), .job = job};
-    const struct wh_mesh_degrees degrees = {c->parallelism.dp, c->parallelism.cp, c->parallelism.tp, c->parallelism.pp,
-                                            c->parallelism.ep};
+    const struct wh_mesh_degrees degrees = wh_config_degrees(c);
     struct wh_mesh mesh;
     struct wh_faults faults = {0};
     struct wh_team team;
