@@ -63,7 +63,7 @@ static void append_scope(struct wh_params *p, const struct row *rows, enum scope
 
 enum wh_status wh_params_new(const struct wh_model *m, struct wh_params *out) {
     struct row rows[WH_P_COUNT];
-    struct wh_params p = {0};
+    struct wh_params p = {.tp = 1};
     p.list = calloc((size_t)WH_P_COUNT * (m->L + 1), sizeof *p.list);
     if (!p.list) return WH_FAIL(WH_NOMEM, "no memory for a table of %u layers", m->L);
     fill_rows(m, rows);

@@ -53,6 +53,7 @@ struct wh_params {
     size_t first_layer;            /* index of layer 0's first tensor; of a part: 0 */
     size_t per_layer;              /* tensors per layer; of a part: 0 */
     const struct wh_params *whole; /* of a part: the model's table, borrowed; else NULL */
+    uint32_t tp, t;                /* of a part: tensor rank t of tp; else 1, 0 */
 };
 
 /* The model's own table. */

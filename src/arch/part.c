@@ -17,9 +17,13 @@ static struct wh_param cut(const struct wh_param *p, uint32_t S, uint32_t tp, ui
     return q;
 }
 
+size_t wh_param_held_elems(const struct wh_param *p, uint32_t S, uint32_t tp, uint32_t t) {
+    return cut(p, S, tp, t).elems;
+}
+
 enum wh_status wh_params_part(const struct wh_params *whole, const bool *held, uint32_t S, uint32_t tp, uint32_t t,
                               struct wh_params *out) {
-    struct wh_params p = {.whole = whole, .list = calloc(whole->count, sizeof *p.list)};
+    struct wh_params p = {.whole = whole, .tp = tp, .t = t, .list = calloc(whole->count, sizeof *p.list)};
     if (!p.list) return WH_FAIL(WH_NOMEM, "no memory for a table of %zu tensors", whole->count);
     WH_ASSERT(!whole->whole);
     for (size_t i = 0; i < whole->count; i++) {

@@ -11,6 +11,9 @@
 enum wh_status wh_params_part(const struct wh_params *whole, const bool *held, uint32_t S, uint32_t tp, uint32_t t,
                               struct wh_params *out);
 
+/* Elements of the model's tensor `p` that tensor rank t of tp holds: S / tp slices, or all of it where it isn't cut. */
+size_t wh_param_held_elems(const struct wh_param *p, uint32_t S, uint32_t tp, uint32_t t);
+
 /* Element `e` of tensor p, which may be a part's, as an element of the logical tensor; *run: how many follow each other there
  * from it on, p->elems - e at most. */
 size_t wh_param_logical(const struct wh_param *p, size_t e, size_t *run);

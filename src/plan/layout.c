@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "arch/owners.h"
+#include "arch/part.h"
 #include "plan/states.h"
 
 struct builder {
@@ -23,7 +24,7 @@ static uint64_t hold(struct builder *b, uint32_t pp, uint32_t tp, uint64_t *copi
     *copied = 0;
     for (size_t i = 0; i < b->params.count; i++) {
         const struct wh_param *p = &b->params.list[i];
-        const uint64_t elems = wh_owner_held_elems(p, b->c->grain.tensor, b->l->mesh.degrees.tp, tp);
+        const uint64_t elems = wh_param_held_elems(p, b->c->grain.tensor, b->l->mesh.degrees.tp, tp);
         b->held[i] = wh_stages_hold(b->c, &b->l->shape, b->l->layer_border, pp, p);
         if (has_copy(b->l, p, pp)) *copied += elems;
         if (b->held[i]) params += elems;
@@ -44,6 +45,15 @@ static struct wh_layout_rank rank_of(const struct builder *b, uint64_t params, u
                                    .optimizer_bytes = bytes.optimizer};
 }
 
+static enum wh_status find_owners(struct builder *b, uint32_t tp, uint32_t data) {
+    const uint32_t S = b->c->grain.tensor;
+    struct wh_params part;
+    WH_TRY(wh_params_part(&b->params, b->held, S, b->l->mesh.degrees.tp, tp, &part));
+    const enum wh_status status = wh_owners(&part, S, data, b->border);
+    wh_params_free(&part);
+    return status;
+}
+
 static enum wh_status fill_ranks(struct builder *b) {
     const struct wh_mesh *m = &b->l->mesh;
     const uint32_t data = wh_mesh_group_size(m, WH_AXIS_DATA);
@@ -51,8 +61,7 @@ static enum wh_status fill_ranks(struct builder *b) {
         const struct wh_mesh_place place = wh_mesh_place(m, wh_mesh_group_member(m, WH_AXIS_DATA, group, 0));
         uint64_t copied;
         const uint64_t params = hold(b, place.pp, place.tp, &copied);
-        const struct wh_owner_part part = {m->degrees.tp, place.tp, b->held};
-        WH_TRY(wh_owners_of_part(&b->params, b->c->grain.tensor, &part, data, b->border));
+        WH_TRY(find_owners(b, place.tp, data));
         for (uint32_t d = 0; d < data; d++) {
             struct wh_layout_rank *k = &b->l->rank[wh_mesh_group_member(m, WH_AXIS_DATA, group, d)];
             *k = rank_of(b, params, b->border[data], b->border[d + 1] - b->border[d]);

@@ -33,15 +33,11 @@ static enum wh_status new_part(const struct wh_config *c, struct wh_stage *s) {
     for (size_t i = 0; i < s->whole.count; i++)
         held[i] = wh_stages_hold(c, &s->plan.shape, s->layer_border, s->place.pp, &s->whole.list[i]);
     enum wh_status status = wh_params_part(&s->whole, held, c->grain.tensor, s->mesh.degrees.tp, s->place.tp, &s->part);
-    const struct wh_owner_part part = {s->mesh.degrees.tp, s->place.tp, held};
-    const uint32_t dp = s->mesh.degrees.dp;
-    if (status == WH_OK) {
-        s->owner_border = calloc((size_t)dp + 1, sizeof *s->owner_border);
-        status = s->owner_border ? wh_owners_of_part(&s->whole, c->grain.tensor, &part, dp, s->owner_border)
-                                 : WH_FAIL(WH_NOMEM, "no memory for the owners' borders");
-    }
     free(held);
-    return status;
+    WH_TRY(status);
+    s->owner_border = calloc((size_t)s->mesh.degrees.dp + 1, sizeof *s->owner_border);
+    if (!s->owner_border) return WH_FAIL(WH_NOMEM, "no memory for the owners' borders");
+    return wh_owners(&s->part, c->grain.tensor, s->mesh.degrees.dp, s->owner_border);
 }
 
 static bool splits(const struct wh_sched_program *p) {
@@ -107,7 +103,7 @@ fail:
 
 size_t wh_stage_table_rows(const struct wh_stage *s) {
     const struct wh_param *p = wh_params_find(&s->whole, WH_P_EMBED_TOKEN, -1);
-    return wh_owner_held_elems(p, s->shape.grain.tensor, s->mesh.degrees.tp, s->place.tp) / p->cols;
+    return wh_param_held_elems(p, s->shape.grain.tensor, s->mesh.degrees.tp, s->place.tp) / p->cols;
 }
 
 void wh_stage_free(struct wh_stage *s) {

@@ -10,6 +10,7 @@
 
 #include "arch/norm_blocks.h"
 #include "arch/owners.h"
+#include "arch/part.h"
 
 static struct wh_model model_of(enum wh_family family, uint32_t V, uint32_t C, uint32_t F, uint32_t L, bool tied) {
     struct wh_model m;
@@ -51,9 +52,9 @@ static void check_parts(const struct wh_params *p, uint32_t S, const size_t *cut
 static void check_model(const struct wh_model *m, uint32_t S) {
     struct wh_params p;
     assert_int_equal(wh_params_new(m, &p), WH_OK);
-    const size_t cuts = wh_owner_cuts(&p, S, NULL, NULL);
+    const size_t cuts = wh_owner_cuts(&p, S, NULL);
     size_t *cut = calloc(cuts, sizeof *cut);
-    assert_int_equal(wh_owner_cuts(&p, S, NULL, cut), cuts);
+    assert_int_equal(wh_owner_cuts(&p, S, cut), cuts);
     assert_true(cut[0] == 0 && cut[cuts - 1] == p.buffer_elems);
     for (size_t c = 0; c + 1 < cuts; c++) assert_true(cut[c] < cut[c + 1]);
     for (size_t i = 0; i < p.count; i++) /* a gap belongs to the tensor before it: the next cut is a tensor's begin */
@@ -82,33 +83,41 @@ static void whole_models(void **state) {
             }
 }
 
+static void owners_of_part(const struct wh_params *whole, const bool *held, size_t border[6]) {
+    struct wh_params part;
+    assert_int_equal(wh_params_part(whole, held, 2, 1, 0, &part), WH_OK);
+    assert_int_equal(wh_owners(&part, 2, 5, border), WH_OK);
+    wh_params_free(&part);
+}
+
 /* The part with everything in it is the whole; tensor ranks' lines hold what they hold, aligned as the table is. */
 static void parts_of_models(void **state) {
     (void)state;
     const struct wh_model m = model_of(WH_QWEN2, 61, 36, 20, 2, false);
-    struct wh_params p;
+    struct wh_params p, held_part;
     size_t whole[6], part[6];
     assert_int_equal(wh_params_new(&m, &p), WH_OK);
     assert_int_equal(wh_owners(&p, 2, 5, whole), WH_OK);
-    assert_int_equal(wh_owners_of_part(&p, 2, &(struct wh_owner_part){1, 0, NULL}, 5, part), WH_OK);
+    owners_of_part(&p, NULL, part);
     assert_memory_equal(whole, part, sizeof whole);
     bool *held = calloc(p.count, sizeof *held);
     for (uint32_t t = 0; t < 2; t++) {
         size_t line = 0, cuts[1024];
         for (size_t i = p.first_layer; i < p.first_layer + p.per_layer; i++) {
-            const size_t elems = wh_owner_held_elems(&p.list[i], 2, 2, t);
+            const size_t elems = wh_param_held_elems(&p.list[i], 2, 2, t);
             assert_int_equal(elems, p.list[i].cut == WH_CUT_NONE ? p.list[i].elems : p.list[i].elems / 2);
             if (!p.list[i].joined) line = (line + WH_PARAM_ALIGN - 1) / WH_PARAM_ALIGN * WH_PARAM_ALIGN;
             line += elems;
             held[i] = true;
         }
-        const struct wh_owner_part layer = {2, t, held};
-        const size_t count = wh_owner_cuts(&p, 2, &layer, cuts);
+        assert_int_equal(wh_params_part(&p, held, 2, 2, t, &held_part), WH_OK);
+        const size_t count = wh_owner_cuts(&held_part, 2, cuts);
+        wh_params_free(&held_part);
         assert_true(count <= 1024 && cuts[0] == 0);
         assert_int_equal(cuts[count - 1], (line + WH_PARAM_ALIGN - 1) / WH_PARAM_ALIGN * WH_PARAM_ALIGN);
     }
     memset(held, 0, p.count * sizeof *held);
-    assert_int_equal(wh_owners_of_part(&p, 2, &(struct wh_owner_part){1, 0, held}, 5, part), WH_OK);
+    owners_of_part(&p, held, part);
     for (int k = 0; k <= 5; k++) assert_int_equal(part[k], 0); /* nothing held */
     free(held);
     wh_params_free(&p);

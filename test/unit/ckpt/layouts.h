@@ -116,12 +116,12 @@ static inline bool gives_own(const struct layout *l) {
     return false;
 }
 
-static inline struct wh_range own_of(const struct layout *l, const bool *held, uint32_t d, uint32_t t, size_t line) {
-    const struct wh_owner_part part = {or_one(l->tp), t, held};
+static inline struct wh_range own_of(const struct layout *l, const struct wh_params *part, uint32_t d) {
+    const size_t line = part->buffer_elems;
     size_t border[RANKS_MAX + 1];
     if (gives_own(l)) return (struct wh_range){line * l->own[d][0] / 100, line * l->own[d][1] / 100};
     if (!l->owners) return (struct wh_range){0, line};
-    assert_int_equal(wh_owners_of_part(&params, SLICES, &part, or_one(l->dp), border), WH_OK);
+    assert_int_equal(wh_owners(part, SLICES, or_one(l->dp), border), WH_OK);
     return (struct wh_range){border[d], border[d + 1]};
 }
 
@@ -147,7 +147,7 @@ static inline void make_world(const struct layout *l, struct world *w) {
         struct wh_params *part = &w->part[r];
         for (size_t i = 0; i < params.count; i++) held[i] = rank_holds(l, p, &params.list[i]);
         assert_int_equal(wh_params_part(&params, held, SLICES, or_one(l->tp), t, part), WH_OK);
-        w->holding[r] = (struct wh_ckpt_holding){part, own_of(l, held, d, t, part->buffer_elems)};
+        w->holding[r] = (struct wh_ckpt_holding){part, own_of(l, part, d)};
         for (size_t i = 0; i < part->count; i++)
             for (size_t e = 0; e < part->list[i].elems; e++)
                 if (keeps(&w->holding[r], &part->list[i], e)) w->keeper[model_elem(&part->list[i], e)] = (uint8_t)r;

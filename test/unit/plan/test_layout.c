@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "arch/owners.h"
+#include "arch/part.h"
 #include "plan/layout.h"
 
 static const char text[] =
@@ -77,7 +78,7 @@ static void check(const char *sets, bool tied, uint32_t zero) {
     for (uint32_t g = 0; g < wh_mesh_group_count(&l.mesh, WH_AXIS_DATA); g++) {
         const uint32_t rank = wh_mesh_group_member(&l.mesh, WH_AXIS_DATA, g, 0);
         const struct wh_mesh_place place = wh_mesh_place(&l.mesh, rank);
-        const uint64_t copy = table && place.pp == 0 ? wh_owner_held_elems(wh_params_find(&p, WH_P_EMBED_TOKEN, -1),
+        const uint64_t copy = table && place.pp == 0 ? wh_param_held_elems(wh_params_find(&p, WH_P_EMBED_TOKEN, -1),
                                                                            c.grain.tensor, c.parallelism.tp, place.tp)
                                                      : 0;
         check_group(&l, g, copy);
