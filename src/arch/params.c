@@ -103,6 +103,10 @@ const struct wh_param *wh_params_find(const struct wh_params *p, enum wh_param_i
     return NULL;
 }
 
+bool wh_params_have_embedding(const struct wh_params *p) {
+    return wh_params_find(p, WH_P_EMBED_TOKEN, -1) || wh_params_find(p, WH_P_EMBED_POSITION, -1);
+}
+
 const struct wh_param *wh_params_find_name(const struct wh_params *p, const char *name) {
     for (size_t i = 0; i < p->count; i++)
         if (strcmp(p->list[i].name, name) == 0) return &p->list[i];

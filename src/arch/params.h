@@ -66,6 +66,9 @@ void wh_params_free(struct wh_params *p);
 /* Borders of the units of the flat line, border[layers + 3]: [0, 1) what lies before the layers, [l + 1, l + 2) layer l, the
  * last one what lies behind them. Units that a part doesn't hold are empty. */
 void wh_params_units(const struct wh_params *p, uint32_t layers, size_t *border);
+/* Is a table of embeddings among these, whose gradient is summed from that of the embedded tokens? */
+bool wh_params_have_embedding(const struct wh_params *p);
+
 /* The unit of a tensor. */
 uint32_t wh_params_unit(const struct wh_param *p, uint32_t layers);
 

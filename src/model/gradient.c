@@ -287,8 +287,7 @@ void wh_gradient_keep(struct wh_net *net, size_t first, size_t end) {
     if (first < own.begin) first = own.begin;
     if (end > own.end) end = own.end;
     if (first >= end) return;
-    uint32_t unit = 0;
-    while (first >= net->unit_border[unit + 1]) unit++;
+    const uint32_t unit = wh_net_unit_at(net, first);
     const void *sums = (char *)net->unit_sums[unit] + (first - net->unit_border[unit]) * wh_dtype_bytes(t);
     if (sums == grads_at(net, first)) return;
     convert(net, grads_at(net, first), net->shape.grad_dtype, sums, t, end - first);

@@ -270,11 +270,6 @@ static void place_states(struct wh_net *net, struct wh_arena *a) {
     net->adam_v = take(a, WH_ROW_ADAM_V, own, sizeof(float));
 }
 
-/* Is a table of embeddings held here, whose gradient is summed from that of the embedded tokens? */
-static bool has_embedding(const struct wh_net *net) {
-    return wh_net_param(net, WH_P_EMBED_TOKEN, -1) || wh_net_param(net, WH_P_EMBED_POSITION, -1);
-}
-
 static void place_backward(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
     const struct wh_model *m = s->model;
@@ -286,7 +281,7 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
         take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor), sizeof(double));
     if (s->split_backward) place_saved(net, a);
     net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, wh_dtype_bytes(s->dtype));
-    if (!has_embedding(net) && !wh_net_chunk(net, 0)->embed) return;
+    if (!wh_params_have_embedding(s->params) && !wh_net_chunk(net, 0)->embed) return;
     net->dx = take(is_pipeline(net) ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD, tokens * m->C,
                    wh_dtype_bytes(s->dtype));
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));

@@ -181,7 +181,7 @@ struct wh_net {
     size_t sums_elems;         /* whole sums: from one contribution to the next; 0: by unit */
     struct wh_sum_joins joins; /* of the ranks' contributions to sums over the batch */
     uint32_t contributions;    /* the most that a rank has */
-    double *norm_partial;      /* [blocks of the gradient norm] room to gather them in; NULL if alone */
+    double *norm_partial;      /* [blocks of the gradient norm, of the whole model]: their sums of squares */
 
     struct wh_net_slot *slot;      /* [act_slots] */
     void **grad;                   /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in */
@@ -317,6 +317,11 @@ static inline uint32_t wh_net_first_sequence(const struct wh_net_shape *s) {
 }
 /* Format of the nodes of gradient sums, hence of what ranks contribute. */
 static inline enum wh_dtype wh_net_sum_dtype(const struct wh_net_shape *s) { return s->grain.wire; }
+/* Of the next `sequences` of an evaluation, at most a micro-batch for each data-parallel rank in turn, those of this one. */
+static inline uint32_t wh_net_eval_share(const struct wh_net_shape *s, uint64_t sequences) {
+    const uint64_t most = s->micro_batch, before = s->data.rank * most;
+    return (uint32_t)(sequences <= before ? 0 : sequences - before < most ? sequences - before : most);
+}
 /* Gradients leave the room they were summed in unit by unit, during the backward pass: where they are kept in parts, or in
  * another format, and no later micro-batch adds to them. */
 static inline bool wh_net_by_unit(const struct wh_net_shape *s) {
@@ -351,6 +356,13 @@ static inline uint32_t wh_net_unit(const struct wh_net *net, const struct wh_par
 /* From a contribution to the unit's sums to the next one's, in elements. */
 static inline size_t wh_net_sums_stride(const struct wh_net *net, uint32_t unit) {
     return net->sums_elems ? net->sums_elems : net->unit_border[unit + 1] - net->unit_border[unit];
+}
+
+/* The unit of the rank's line that element `e` lies in. */
+static inline uint32_t wh_net_unit_at(const struct wh_net *net, size_t e) {
+    uint32_t unit = 0;
+    while (e >= net->unit_border[unit + 1]) unit++;
+    return unit;
 }
 
 /* The compute weights of a tensor, NULL if absent. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/rows.h"
+#include "run/booked.h"
 
 /* ---- making the plans ---- */
 
@@ -143,24 +143,11 @@ void wh_engine_close(struct wh_engine *e) {
 
 /* ---- moving ---- */
 
-static enum wh_status booked(struct wh_engine *e, uint64_t since, enum wh_status status) {
-    wh_net_book(e->net, WH_TIME_COMM, since);
-    return status;
-}
-
-static enum wh_status run_plan(struct wh_engine *e, struct wh_comm_plan *plan) {
-    const uint64_t since = wh_clock_ns();
-    enum wh_status status = wh_comm_start(plan);
-    if (status == WH_OK) status = wh_comm_wait(plan);
-    return booked(e, since, status);
-}
-
 /* The buffer to fill next, free. */
 static enum wh_status take_output(struct wh_engine *e, enum wh_engine_kind kind, void **buffer) {
     struct wh_engine_outputs *o = &e->out[kind];
     struct wh_comm_plan *busy = o->busy[o->current];
-    const uint64_t since = wh_clock_ns();
-    if (busy) WH_TRY(booked(e, since, wh_comm_wait(busy)));
+    if (busy) WH_TRY(wh_booked_wait(e->net, busy));
     o->busy[o->current] = NULL;
     *buffer = kind == WH_ENGINE_ACT ? e->net->act_out[o->current] : e->net->grad_out[o->current];
     return WH_OK;
@@ -169,8 +156,7 @@ static enum wh_status take_output(struct wh_engine *e, enum wh_engine_kind kind,
 static enum wh_status send(struct wh_engine *e, enum wh_engine_kind kind, uint32_t peer) {
     struct wh_engine_outputs *o = &e->out[kind];
     struct wh_comm_plan *plan = o->send[o->current][peer_number(e, peer)];
-    const uint64_t since = wh_clock_ns();
-    WH_TRY(booked(e, since, wh_comm_start(plan)));
+    WH_TRY(wh_booked_start(e->net, plan));
     o->busy[o->current] = plan;
     o->current = (o->current + 1) % WH_NET_OUTPUTS;
     return WH_OK;
@@ -188,7 +174,7 @@ static void pass(struct wh_engine *e, enum wh_engine_kind kind, void *to) {
 }
 
 static enum wh_status receive(struct wh_engine *e, enum wh_engine_kind kind, uint32_t slot, uint32_t peer) {
-    return run_plan(e, e->receive[kind][slot * WH_ENGINE_PEERS + peer_number(e, peer)]);
+    return wh_booked_run(e->net, e->receive[kind][slot * WH_ENGINE_PEERS + peer_number(e, peer)]);
 }
 
 /* All that is under way has arrived. */
@@ -196,8 +182,7 @@ static enum wh_status settle(struct wh_engine *e) {
     for (int kind = 0; kind < WH_ENGINE_KINDS; kind++)
         for (uint32_t i = 0; i < WH_NET_OUTPUTS; i++) {
             struct wh_comm_plan *busy = e->out[kind].busy[i];
-            const uint64_t since = wh_clock_ns();
-            if (busy) WH_TRY(booked(e, since, wh_comm_wait(busy)));
+            if (busy) WH_TRY(wh_booked_wait(e->net, busy));
             e->out[kind].busy[i] = NULL;
         }
     return WH_OK;
@@ -208,7 +193,7 @@ static enum wh_status refresh_table(struct wh_engine *e) {
     if (e->table_fresh || !e->table_move) return WH_OK;
     e->table_fresh = true;
     if (wh_stage_owns_table(e->stage)) WH_TRY(wh_replica_need(&e->replica, 0));
-    return run_plan(e, e->table_move);
+    return wh_booked_run(e->net, e->table_move);
 }
 
 /* ---- the program ---- */
@@ -309,7 +294,7 @@ static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch
 
 /* Gradients of the embedded tokens go where a table is: to the last stage if that owns it, then to all replicas. */
 static enum wh_status collect(struct wh_engine *e) {
-    if (e->embed_move) WH_TRY(run_plan(e, e->embed_move));
+    if (e->embed_move) WH_TRY(wh_booked_run(e->net, e->embed_move));
     if (!e->replica.net) return WH_OK;
     WH_TRY(wh_replica_gather_embedded(&e->replica));
     return wh_replica_collect(&e->replica);
@@ -321,7 +306,7 @@ enum wh_status wh_engine_step(struct wh_engine *e, const struct wh_net_batch *ba
     WH_TRY(run_program(e, batch, grad_scale, step));
     WH_TRY(collect(e));
     wh_net_finish_leaves(e->net);
-    if (e->loss) WH_TRY(run_plan(e, e->loss));
+    if (e->loss) WH_TRY(wh_booked_run(e->net, e->loss));
     const uint64_t since = wh_trace_now(e->trace);
     wh_net_finish_gradients(e->net, batch, step);
     wh_trace_span(e->trace, WH_TRACK_COMPUTE, "embeddings' gradients", since);
@@ -331,7 +316,7 @@ enum wh_status wh_engine_step(struct wh_engine *e, const struct wh_net_batch *ba
 
 enum wh_status wh_engine_norm(struct wh_engine *e, struct wh_adamw *adamw, double *norm) {
     wh_adamw_partials(adamw);
-    if (e->norm) WH_TRY(run_plan(e, e->norm));
+    if (e->norm) WH_TRY(wh_booked_run(e->net, e->norm));
     *norm = wh_adamw_norm(adamw);
     return WH_OK;
 }
@@ -361,8 +346,7 @@ static enum wh_status evaluate_chunk(struct wh_engine *e, uint32_t c, const stru
 enum wh_status wh_engine_evaluate(struct wh_engine *e, const struct wh_net_batch *batch, uint32_t sequences,
                                   const double **losses) {
     const struct wh_net_shape *s = &e->net->shape;
-    const uint32_t most = s->micro_batch, first = s->data.rank * most;
-    const uint32_t own = sequences <= first ? 0 : sequences - first < most ? sequences - first : most;
+    const uint32_t most = s->micro_batch, first = s->data.rank * most, own = wh_net_eval_share(s, sequences);
     const size_t at = (size_t)first * s->T;
     const struct wh_net_batch part = {batch->ids + at, batch->labels + at,
                                       batch->document_start ? batch->document_start + at : NULL};
@@ -375,7 +359,7 @@ enum wh_status wh_engine_evaluate(struct wh_engine *e, const struct wh_net_batch
             memcpy(e->eval_loss + first, e->net->sequence_loss, own * sizeof *e->eval_loss);
     }
     WH_TRY(settle(e));
-    if (e->eval) WH_TRY(run_plan(e, e->eval));
+    if (e->eval) WH_TRY(wh_booked_run(e->net, e->eval));
     *losses = e->eval_loss;
     return WH_OK;
 }

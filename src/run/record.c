@@ -57,18 +57,12 @@ static enum wh_status write_times(const struct wh_train_summary *s, const char *
 
 /* ---- communication ---- */
 
-static uint64_t validation_sequences(const struct wh_session *s) {
-    const uint64_t all = s->valid_sampler.sequences;
-    const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
-    return limit && limit < all ? limit : all;
-}
-
 enum wh_status wh_record_predict(const struct wh_session *s, uint64_t first, uint64_t last, struct wh_traffic *out) {
     const struct wh_config *c = s->config;
     WH_TRY(wh_traffic_new(&s->stage, c->optimizer.bucket_bytes, out));
     for (uint64_t step = first + 1; step <= last; step++) {
         wh_traffic_step(out, c->checks.replicas && step % c->checks.replicas == 0);
-        if (s->valid && wh_session_validates(c, step)) wh_traffic_evaluate(out, validation_sequences(s));
+        if (s->valid && wh_session_validates(c, step)) wh_traffic_evaluate(out, wh_session_validation_sequences(s));
     }
     return WH_OK;
 }

@@ -5,29 +5,13 @@
 #include <xxhash.h>
 
 #include "model/gradient.h"
-#include "model/rows.h"
-
-static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+#include "run/booked.h"
 
 /* ---- hooks ---- */
 
-static enum wh_status wait_for(struct wh_replica *r, struct wh_comm_plan *plan) {
-    const uint64_t since = wh_clock_ns();
-    enum wh_status status = wh_comm_wait(plan);
-    wh_net_book(r->net, WH_TIME_COMM, since);
-    return status;
-}
-
-static enum wh_status start(struct wh_replica *r, struct wh_comm_plan *plan) {
-    const uint64_t since = wh_clock_ns();
-    enum wh_status status = wh_comm_start(plan);
-    wh_net_book(r->net, WH_TIME_COMM, since);
-    return status;
-}
-
 static enum wh_status start_unit(struct wh_replica *r, uint32_t unit) {
     if (!r->unit[unit]) return WH_OK; /* nothing of it is held */
-    WH_TRY(start(r, r->unit[unit]));
+    WH_TRY(wh_booked_start(r->net, r->unit[unit]));
     r->coming[unit] = true;
     return WH_OK;
 }
@@ -35,7 +19,7 @@ static enum wh_status start_unit(struct wh_replica *r, uint32_t unit) {
 static enum wh_status wait_unit(struct wh_replica *r, uint32_t unit) {
     if (!r->coming[unit]) return WH_OK;
     r->coming[unit] = false;
-    return wait_for(r, r->unit[unit]);
+    return wh_booked_wait(r->net, r->unit[unit]);
 }
 
 static enum wh_status need(void *context, bool train, uint32_t read) {
@@ -56,7 +40,7 @@ enum wh_status wh_replica_need(struct wh_replica *r, uint32_t unit) {
 /* The oldest bucket under way: waits, and brings the result to net->grads. */
 static enum wh_status keep_one(struct wh_replica *r) {
     const struct wh_zero_bucket *b = &r->plan->zero.bucket[r->kept];
-    WH_TRY(wait_for(r, r->bucket[r->kept]));
+    WH_TRY(wh_booked_wait(r->net, r->bucket[r->kept]));
     wh_gradient_keep(r->net, b->first, b->end);
     r->kept++;
     return WH_OK;
@@ -73,7 +57,7 @@ static enum wh_status done(void *context, uint32_t unit) {
     struct wh_replica *r = context;
     const struct wh_zero_plan *zero = &r->plan->zero;
     for (; r->started < zero->bucket_count && zero->bucket[r->started].unit == unit; r->started++)
-        WH_TRY(start(r, r->bucket[r->started]));
+        WH_TRY(wh_booked_start(r->net, r->bucket[r->started]));
     const uint64_t since = wh_clock_ns();
     enum wh_status status = wh_comm_progress(r->job);
     wh_net_book(r->net, WH_TIME_COMM, since);
@@ -93,13 +77,11 @@ static enum wh_status make_unit(struct wh_replica *r, uint32_t unit) {
     struct wh_comm_call call = wh_traffic_unit(r->plan, unit, border);
     if (call.count == 0) return WH_OK;
     call.out = net->unit_weights[unit];
-    /* stage 3: from the shard, which may lie wholly outside the unit; else in place */
-    if (r->plan->zero.shape.stage == 3)
-        call.in = elem_at(call.dtype, net->weights, most(first, net->own.begin) - net->own.begin);
-    else
-        call.in = elem_at(call.dtype, call.out, border[wh_comm_rank(r->comm)]);
-    if (border[wh_comm_rank(r->comm)] == border[wh_comm_rank(r->comm) + 1] && r->plan->zero.shape.stage == 3)
-        call.in = net->weights;
+    const size_t *own = &border[wh_comm_rank(r->comm)];
+    if (r->plan->zero.shape.stage < 3) /* in place */
+        call.in = elem_at(call.dtype, call.out, own[0]);
+    else /* from the shard, which may lie wholly outside the unit */
+        call.in = elem_at(call.dtype, net->weights, own[0] < own[1] ? first + own[0] - net->own.begin : 0);
     return wh_comm_plan_make(r->comm, &call, &r->unit[unit]);
 }
 
@@ -109,8 +91,7 @@ static enum wh_status make_bucket(struct wh_replica *r, uint32_t i) {
     size_t border[WH_COMM_RANKS_MAX + 1];
     struct wh_comm_sum sum;
     struct wh_comm_call call = wh_traffic_bucket(r->plan, i, border, &sum);
-    uint32_t unit = 0;
-    while (b->first >= net->unit_border[unit + 1]) unit++;
+    const uint32_t unit = wh_net_unit_at(net, b->first);
     void *at = elem_at(call.dtype, net->unit_sums[unit], b->first - net->unit_border[unit]);
     sum.stride = wh_net_sums_stride(net, unit);
     call.in = at;
@@ -129,7 +110,7 @@ static enum wh_status make_in_place(struct wh_replica *r, struct wh_comm_call ca
 static enum wh_status make_plans(struct wh_replica *r) {
     for (uint32_t u = 0; r->unit && u < r->plan->zero.units; u++) WH_TRY(make_unit(r, u));
     for (uint32_t b = 0; b < r->plan->zero.bucket_count; b++) WH_TRY(make_bucket(r, b));
-    if (wh_stage_has_embedding(r->plan->stage))
+    if (wh_params_have_embedding(&r->plan->stage->part))
         WH_TRY(make_in_place(r, wh_traffic_embed(r->plan), r->net->dx, &r->embed));
     return make_in_place(r, wh_traffic_check(r->plan), r->hashes, &r->compare);
 }
@@ -172,13 +153,15 @@ void wh_replica_close(struct wh_replica *r) {
 
 /* ---- the end of a step ---- */
 
-enum wh_status wh_replica_gather_embedded(struct wh_replica *r) { return r->embed ? start(r, r->embed) : WH_OK; }
+enum wh_status wh_replica_gather_embedded(struct wh_replica *r) {
+    return r->embed ? wh_booked_start(r->net, r->embed) : WH_OK;
+}
 
 enum wh_status wh_replica_collect(struct wh_replica *r) {
     WH_ASSERT(r->started == r->plan->zero.bucket_count);
     while (r->kept < r->started) WH_TRY(keep_one(r));
     r->started = r->kept = 0;
-    return r->embed ? wait_for(r, r->embed) : WH_OK;
+    return r->embed ? wh_booked_wait(r->net, r->embed) : WH_OK;
 }
 
 /* ---- comparing ---- */
@@ -214,8 +197,7 @@ enum wh_status wh_replica_compare(struct wh_replica *r, uint64_t step) {
     static const char *const what[WH_TRAFFIC_HASHES] = {"weights", "gradients", "master weights", "first moments",
                                                         "second moments"};
     fill_hashes(r->net, r->hashes + (size_t)wh_comm_rank(r->comm) * WH_TRAFFIC_HASHES);
-    WH_TRY(start(r, r->compare));
-    WH_TRY(wait_for(r, r->compare));
+    WH_TRY(wh_booked_run(r->net, r->compare));
     for (uint32_t i = 0; i < WH_TRAFFIC_HASHES; i++) {
         const uint32_t like = usual(r, i);
         for (uint32_t rank = 0; rank < wh_comm_size(r->comm); rank++)

@@ -252,6 +252,12 @@ enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_engine *engine,
     return WH_OK;
 }
 
+uint64_t wh_session_validation_sequences(const struct wh_session *s) {
+    const uint64_t all = s->valid_sampler.sequences;
+    const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
+    return limit && limit < all ? limit : all;
+}
+
 bool wh_session_validates(const struct wh_config *c, uint64_t step) {
     const uint64_t every = c->tokens.val_check_interval;
     return (every && step % every == 0) || step == c->tokens.train_steps;
@@ -259,6 +265,6 @@ bool wh_session_validates(const struct wh_config *c, uint64_t step) {
 
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out) {
     const struct wh_batch data = data_of(s, s->valid, &s->valid_sampler);
-    const uint64_t limit = (uint64_t)s->config->tokens.limit_val_batches * s->config->tokens.global_batch;
-    return wh_session_evaluate(&s->net, &s->engine, &data, limit, s->ids, s->labels, s->document_start, out);
+    const uint64_t count = wh_session_validation_sequences(s);
+    return wh_session_evaluate(&s->net, &s->engine, &data, count, s->ids, s->labels, s->document_start, out);
 }

@@ -72,7 +72,10 @@ enum wh_status wh_session_evaluate(struct wh_net *net, struct wh_engine *engine,
 /* Is there a validation after step `step`, if there is data for it? */
 bool wh_session_validates(const struct wh_config *c, uint64_t step);
 
-/* The same over the run's validation data, at most tokens.limit_val_batches global batches. */
+/* How many sequences a validation takes: at most tokens.limit_val_batches global batches of what there is. */
+uint64_t wh_session_validation_sequences(const struct wh_session *s);
+
+/* wh_session_evaluate over these. */
 enum wh_status wh_session_validate(struct wh_session *s, struct wh_evaluation *out);
 
 #endif

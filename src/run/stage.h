@@ -34,11 +34,6 @@ void wh_stage_free(struct wh_stage *s);
 
 static inline bool wh_stage_is_first(const struct wh_stage *s) { return s->place.pp == 0; }
 
-/* Holds a table of embeddings, whose gradient is summed from that of the embedded tokens. */
-static inline bool wh_stage_has_embedding(const struct wh_stage *s) {
-    return wh_params_find(&s->part, WH_P_EMBED_TOKEN, -1) || wh_params_find(&s->part, WH_P_EMBED_POSITION, -1);
-}
-
 /* The model has one table for embedding and head, and they are on different ranks: the last stage owns it. */
 static inline bool wh_stage_copies_table(const struct wh_stage *s) {
     return wh_stages_copy_table(s->shape.model->tied, &s->plan.shape);

@@ -324,7 +324,7 @@ static void count_gradients(struct wh_traffic *t) {
         if (wh_stage_owns_table(t->stage)) count_message(t, WH_TRAFFIC_EMBED_MOVE, false);
     }
     const struct wh_comm_call embed = wh_traffic_embed(t);
-    if (wh_stage_has_embedding(t->stage)) count_data(t, WH_TRAFFIC_EMBED, &embed);
+    if (wh_params_have_embedding(&t->stage->part)) count_data(t, WH_TRAFFIC_EMBED, &embed);
 }
 
 void wh_traffic_step(struct wh_traffic *t, bool with_check) {
@@ -356,12 +356,10 @@ static void count_chunks(struct wh_traffic *t, size_t n) {
 void wh_traffic_evaluate(struct wh_traffic *t, uint64_t sequences) {
     const struct wh_comm_call eval = wh_traffic_eval(t);
     const struct wh_net_shape *s = &t->stage->shape;
-    const uint64_t most = s->micro_batch, each = most * s->data.ranks, before = s->data.rank * most;
     count_table(t);
-    for (uint64_t at = 0; at < sequences; at += each) {
-        const uint64_t left = sequences - at, own = left <= before ? 0 : left - before < most ? left - before : most;
+    for (uint64_t at = 0; at < sequences; at += (uint64_t)s->micro_batch * s->data.ranks) {
         count_reads(t, false);
-        count_chunks(t, (size_t)own * s->T);
+        count_chunks(t, (size_t)wh_net_eval_share(s, sequences - at) * s->T);
         count_on(t, WH_TRAFFIC_EVAL, WH_AXIS_WORLD, &eval);
     }
 }
