@@ -15,6 +15,7 @@
 #include "arch/part.h"
 #include "ckpt/checkpoint.h"
 #include "os/file.h"
+#include "test/support/folder.h"
 #include "test/support/ranks.h"
 
 enum { RANKS_MAX = 16, STAGES_MAX = 4, DP_MAX = 5, CLASSES = 3, SLICES = 4 };
@@ -22,7 +23,7 @@ enum { RANKS_MAX = 16, STAGES_MAX = 4, DP_MAX = 5, CLASSES = 3, SLICES = 4 };
 static struct wh_model model;
 static struct wh_params params;
 static float *values[CLASSES]; /* what one rank holds of weights, m and v */
-static char folder[64];
+static char folder[TEST_FOLDER_BYTES];
 
 /* Odd sizes, so that flat buffers have alignment gaps, and the last of SLICES slices are shorter or empty. */
 static inline void make(enum wh_family family, uint32_t V, uint32_t C, uint32_t F, uint32_t L) {
@@ -43,8 +44,7 @@ static inline void unmake(void) {
 
 static inline int setup(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/wh-parts-XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder_make(folder, "parts"));
     make(WH_LLAMA, 13, 6, 7, 5);
     return 0;
 }

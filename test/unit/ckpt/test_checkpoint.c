@@ -18,11 +18,12 @@
 #include "ckpt/manifest.h"
 #include "os/clock.h"
 #include "os/file.h"
+#include "test/support/folder.h"
 
 static struct wh_model model;
 static struct wh_params params;
 static float *weights, *m1, *m2;
-static char run[64];
+static char run[TEST_FOLDER_BYTES];
 
 /* Odd sizes, so that flat buffers have alignment gaps (case B40). */
 static void make_model(struct wh_model *m) {
@@ -36,8 +37,7 @@ static void fill(float *p, float base) {
 
 static int setup(void **state) {
     (void)state;
-    strcpy(run, "/tmp/wh-checkpoint-XXXXXX");
-    assert_non_null(mkdtemp(run));
+    assert_true(test_folder_make(run, "checkpoint"));
     make_model(&model);
     assert_int_equal(wh_params_new(&model, &params), WH_OK);
     assert_true(params.buffer_elems > params.elems);

@@ -12,13 +12,13 @@
 #include "ckpt/hf.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/safetensors.h"
+#include "test/support/folder.h"
 
-static char folder[64];
+static char folder[TEST_FOLDER_BYTES];
 
 static int setup(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/wh-hf-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return test_folder_make(folder, "hf") ? 0 : -1;
 }
 
 static int teardown(void **state) {

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "ckpt/safetensors.h"
+#include "test/support/folder.h"
 
 /* A file image on the heap, exactly as long as the file, so that a sanitizer sees any read past it. */
 static unsigned char *image(const char *header, size_t data_bytes, size_t *bytes) {
@@ -164,8 +165,8 @@ static void truncation(void **state) {
 
 static void written_file_reads_back(void **state) {
     (void)state;
-    char folder[] = "/tmp/wh-safetensors-XXXXXX", path[64];
-    assert_non_null(mkdtemp(folder));
+    char folder[TEST_FOLDER_BYTES], path[64];
+    assert_true(test_folder_make(folder, "safetensors"));
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
     enum { ROWS = 700, COLS = 613 }; /* 1.6 MB: more than one piece */
     float *big = malloc(sizeof(float) * ROWS * COLS);

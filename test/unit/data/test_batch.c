@@ -9,13 +9,13 @@
 
 #include "data/batch.h"
 #include "os/file.h"
+#include "test/support/folder.h"
 
-static char folder[64], path[96];
+static char folder[TEST_FOLDER_BYTES], path[96];
 
 static int make_folder(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/wh_batch_XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder, "batch")) return -1;
     snprintf(path, sizeof path, "%s/t.bin", folder);
     return 0;
 }

@@ -10,18 +10,19 @@
 #include "data/batch.h"
 #include "os/file.h"
 #include "test/support/alloc_count.h"
+#include "test/support/folder.h"
 
 static void test_no_allocation(void **state) {
     (void)state;
     enum { T = 64, N = 32, BATCH = 8 };
-    char folder[] = "/tmp/wh_noalloc_XXXXXX", path[64];
+    char folder[TEST_FOLDER_BYTES], path[64];
     static uint32_t all[N * T + 1], ids[BATCH * T], start[BATCH * T];
     static int32_t labels[BATCH * T];
     struct wh_tokens *t;
     struct wh_sampler s;
     uint64_t valid, counted;
     for (uint32_t i = 0; i < N * T + 1; i++) all[i] = i % 50;
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder_make(folder, "noalloc"));
     snprintf(path, sizeof path, "%s/t.bin", folder);
     assert_int_equal(wh_tokens_write_llmc(path, all, N * T + 1, 50), WH_OK);
     const char *paths[] = {path};

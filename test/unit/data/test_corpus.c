@@ -8,13 +8,13 @@
 #include <cmocka.h>
 
 #include "data/corpus.h"
+#include "test/support/folder.h"
 
-static char folder[64], path[128];
+static char folder[TEST_FOLDER_BYTES], path[128];
 
 static int make_folder(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/wh_corpus_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return test_folder_make(folder, "corpus") ? 0 : -1;
 }
 
 static int drop_folder(void **state) {

@@ -14,6 +14,7 @@
 #include "data/tokenizer.h"
 #include "data/utf8.h"
 #include "os/file.h"
+#include "test/support/folder.h"
 
 /* Made by tools/make_gpt2_golden.js; tests run in the root of the repository. */
 static const char golden[] = "test/golden/tokenizer";
@@ -487,7 +488,7 @@ static void test_train_against_plain(void **state) {
 /* Written, read again, and written again: the same ids, the same bytes. */
 static void test_write_and_read(void **state) {
     (void)state;
-    char folder[] = "/tmp/wh_tokenizer_XXXXXX", path[2][64], *file[2];
+    char folder[TEST_FOLDER_BYTES], path[2][64], *file[2];
     json_t *root, *list = golden_cases(&root);
     struct wh_text text = {0};
     size_t bytes[2];
@@ -498,7 +499,7 @@ static void test_write_and_read(void **state) {
     const size_t sizes[] = {text.bytes, text.bytes};
     assert_int_equal(wh_tokenizer_train(texts, sizes, 2, 700, &t), WH_OK);
     assert_int_equal(wh_tokenizer_vocab(t), 700);
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder_make(folder, "tokenizer"));
     for (int i = 0; i < 2; i++) snprintf(path[i], sizeof path[i], "%s/tokenizer%d.json", folder, i);
     assert_int_equal(wh_tokenizer_write(t, path[0]), WH_OK);
     assert_int_equal(wh_tokenizer_open(path[0], &again), WH_OK);

@@ -14,8 +14,9 @@
 #include "data/tokenizer.h"
 #include "data/tokens.h"
 #include "os/file.h"
+#include "test/support/folder.h"
 
-static char folder[64];
+static char folder[TEST_FOLDER_BYTES];
 
 static const char *in_folder(const char *name) {
     static char path[4][256];
@@ -27,8 +28,7 @@ static const char *in_folder(const char *name) {
 
 static int make_folder(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/wh_tokens_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return test_folder_make(folder, "tokens") ? 0 : -1;
 }
 
 static int drop_folder(void **state) {

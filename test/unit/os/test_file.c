@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 #include "os/file.h"
+#include "test/support/folder.h"
 
-static char folder[64];
+static char folder[TEST_FOLDER_BYTES];
 
 static int setup(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/wh-file-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return test_folder_make(folder, "file") ? 0 : -1;
 }
 
 static int teardown(void **state) {

@@ -15,6 +15,7 @@
 #include "os/clock.h"
 #include "os/file.h"
 #include "run/launch.h"
+#include "test/support/folder.h"
 
 enum { RANKS = 4 };
 #define MS ((uint64_t)1000000)
@@ -65,10 +66,10 @@ static char *read_log(const char *folder, int rank) {
 
 static void test_speech(void **state) {
     (void)state;
-    char folder[] = "/tmp/wanhe-launch-XXXXXX";
+    char folder[TEST_FOLDER_BYTES];
     struct wh_launch_result r;
     uint32_t world = 3;
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder_make(folder, "launch"));
     assert_int_equal(launch((struct wh_launch_options){.ranks = 3, .folder = folder}, speak, &world, &r), WH_OK);
     assert_int_equal(r.culprit, -1);
     assert_int_equal(r.killed, 0);
@@ -91,11 +92,11 @@ static void test_speech(void **state) {
 /* Two jobs in one folder: the second is refused (case B73). */
 static void test_locked(void **state) {
     (void)state;
-    char folder[] = "/tmp/wanhe-launch-XXXXXX";
+    char folder[TEST_FOLDER_BYTES];
     struct wh_launch_result r;
     uint32_t world = RANKS;
     int lock;
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder_make(folder, "launch"));
     assert_int_equal(wh_lock_take(folder, &lock), WH_OK);
     assert_int_equal(launch((struct wh_launch_options){.folder = folder}, speak, &world, &r), WH_CONFIG);
     message_has("in use by process");
@@ -251,10 +252,10 @@ static enum wh_status die_while_saving(struct wh_launch_rank *self, void *contex
 
 static void test_half_written(void **state) {
     (void)state;
-    char folder[] = "/tmp/wanhe-launch-XXXXXX", **names;
+    char folder[TEST_FOLDER_BYTES], **names;
     struct wh_launch_result r;
     size_t count;
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder_make(folder, "launch"));
     assert_int_equal(launch((struct wh_launch_options){.folder = folder}, die_while_saving, folder, &r), WH_PEER);
     assert_int_equal(r.culprit, 2);
     assert_int_equal(wh_dir_list(folder, &names, &count), WH_OK);

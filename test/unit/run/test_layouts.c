@@ -15,11 +15,12 @@
 
 #include "arch/part.h"
 #include "os/file.h"
+#include "test/support/folder.h"
 #include "test/support/sessions.h"
 
 enum { STEPS_MAX = 20, LINE_MAX = 48 << 10, SETS_MAX = 24, BATCH = 24 };
 
-static char folder[64], data_set[128], valid_set[128];
+static char folder[TEST_FOLDER_BYTES], data_set[128], valid_set[128];
 
 static bool long_version(void) { return getenv("WH_TEST_LONG") != NULL; }
 static uint32_t steps(void) { return long_version() ? STEPS_MAX : 4; }
@@ -27,8 +28,7 @@ static uint32_t steps(void) { return long_version() ? STEPS_MAX : 4; }
 static int make_folder(void **state) {
     char text[8192], path[96];
     (void)state;
-    strcpy(folder, "/tmp/wh_replica_XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder, "replica")) return -1;
     snprintf(path, sizeof path, "%s/data.txt", folder);
     snprintf(data_set, sizeof data_set, "data.train=%s", path);
     snprintf(valid_set, sizeof valid_set, "data.valid=%s", path);

@@ -11,6 +11,7 @@
 #include "run/links_file.h"
 #include "run/probe_links.h"
 #include "run/tune.h"
+#include "test/support/folder.h"
 #include "test/support/ranks.h"
 
 enum { BYTES = 64 << 10 };
@@ -111,9 +112,9 @@ static void places(void **state) {
 
 static void a_file(void **state) {
     (void)state;
-    char folder[] = "/tmp/wanhe-links-XXXXXX";
+    char folder[TEST_FOLDER_BYTES];
     struct wh_coll_links l = {.machine = "m", .ranks = 2, .level_count = 1}, again;
-    assert_non_null(mkdtemp(folder));
+    assert_true(test_folder_make(folder, "links"));
     char *path = wh_path_join(folder, "new/links.json");
     l.level[0] = (struct wh_coll_level){.bytes = 4096, .message = 1e-10};
     assert_int_equal(wh_links_save(path, &l), WH_OK);

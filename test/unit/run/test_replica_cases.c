@@ -14,16 +14,16 @@
 #include <cmocka.h>
 
 #include "os/file.h"
+#include "test/support/folder.h"
 #include "test/support/sessions.h"
 
 enum { V = 256, WIDTH = 8, END = WIDTH - 1, ELEMS_MAX = 8192, SETS_MAX = 20, RANKS_MAX = 4, DOCUMENTS = 64 };
 
-static char folder[64];
+static char folder[TEST_FOLDER_BYTES];
 
 static int make_folder(void **state) {
     (void)state;
-    strcpy(folder, "/tmp/wh_cases_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return test_folder_make(folder, "cases") ? 0 : -1;
 }
 
 static int drop_folder(void **state) {

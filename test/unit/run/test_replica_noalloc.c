@@ -11,15 +11,15 @@
 
 #include "os/file.h"
 #include "test/support/alloc_count.h"
+#include "test/support/folder.h"
 #include "test/support/sessions.h"
 
-static char folder[64], train_set[128], valid_set[128];
+static char folder[TEST_FOLDER_BYTES], train_set[128], valid_set[128];
 
 static int make_folder(void **state) {
     char text[4096], path[96];
     (void)state;
-    strcpy(folder, "/tmp/wh_noalloc_XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder, "noalloc")) return -1;
     snprintf(path, sizeof path, "%s/data.txt", folder);
     snprintf(train_set, sizeof train_set, "data.train=%s", path);
     snprintf(valid_set, sizeof valid_set, "data.valid=%s", path);

@@ -15,15 +15,15 @@
 #include "arch/owners.h"
 #include "os/file.h"
 #include "plan/states.h"
+#include "test/support/folder.h"
 #include "test/support/sessions.h"
 
-static char folder[64], train_set[128];
+static char folder[TEST_FOLDER_BYTES], train_set[128];
 
 static int make_folder(void **state) {
     char text[4096], path[96];
     (void)state;
-    strcpy(folder, "/tmp/wh_states_XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder, "states")) return -1;
     snprintf(path, sizeof path, "%s/data.txt", folder);
     snprintf(train_set, sizeof train_set, "data.train=%s", path);
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);

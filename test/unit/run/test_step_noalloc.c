@@ -12,14 +12,14 @@
 #include "os/file.h"
 #include "run/session.h"
 #include "test/support/alloc_count.h"
+#include "test/support/folder.h"
 
-static char folder[64], data[96];
+static char folder[TEST_FOLDER_BYTES], data[96];
 
 static int make_folder(void **state) {
     char text[4096];
     (void)state;
-    strcpy(folder, "/tmp/wh_noalloc_XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder, "noalloc")) return -1;
     snprintf(data, sizeof data, "%s/data.txt", folder);
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
     return wh_file_write_all(data, text, sizeof text) == WH_OK ? 0 : -1;

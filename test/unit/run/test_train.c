@@ -15,16 +15,16 @@
 #include "ckpt/checkpoint.h"
 #include "os/file.h"
 #include "run/train.h"
+#include "test/support/folder.h"
 
 enum { STEPS = 8, DEADLINE_S = 90 };
 
-static char folder[64];
+static char folder[TEST_FOLDER_BYTES];
 
 static int make_folder(void **state) {
     char text[8192], path[96];
     (void)state;
-    strcpy(folder, "/tmp/wh_train_XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder, "train")) return -1;
     snprintf(path, sizeof path, "%s/data.txt", folder);
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
     return wh_file_write_all(path, text, sizeof text) == WH_OK ? 0 : -1;
