@@ -335,8 +335,7 @@ static enum wh_status describe_traffic(struct run *r) {
     if (c->optimizer.zero_stage >= 2 && c->tokens.accumulation > 1)
         say(r,
             "ZeRO %u shares out gradients only where tokens.batch_accumulation_per_replica is 1: here it is %u, and "
-            "every "
-            "rank keeps whole sums",
+            "every rank keeps whole sums",
             c->optimizer.zero_stage, c->tokens.accumulation);
     wh_text_fini(&rows);
     wh_text_fini(&sum);

@@ -30,6 +30,11 @@ void wh_sched_add(struct wh_sched_builder *b, enum wh_sched_op op, uint32_t chun
     if (micro_batch < b->shape.micro_batches) append_op(b, op, chunk, micro_batch);
 }
 
+double wh_sched_idle_of_passes(const struct wh_sched_shape *s, const struct wh_sched_cost *c) {
+    (void)c;
+    return (s->ranks - 1.0) / (s->micro_batches + s->ranks - 1.0);
+}
+
 enum wh_status wh_sched_plan_alloc(const struct wh_sched_shape *s, struct wh_sched_plan *out) {
     struct wh_sched_program *rank = calloc(s->ranks, sizeof *rank);
     if (!rank) return WH_FAIL(WH_NOMEM, "no memory for the programs of %u ranks", s->ranks);

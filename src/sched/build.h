@@ -24,6 +24,9 @@ void wh_sched_append(struct wh_sched_builder *b, const struct wh_sched_instr *i)
 
 static inline uint32_t wh_sched_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+/* Idle share where every micro-batch passes all ranks forward, then all back: (p - 1) / (m + p - 1). */
+double wh_sched_idle_of_passes(const struct wh_sched_shape *s, const struct wh_sched_cost *c);
+
 /* An empty plan of this shape. Errors: NOMEM. */
 enum wh_status wh_sched_plan_alloc(const struct wh_sched_shape *s, struct wh_sched_plan *out);
 

@@ -21,11 +21,6 @@ static uint32_t resident(const struct wh_sched_shape *s, uint32_t rank) {
     return wh_sched_min(s->micro_batches, s->ranks - rank);
 }
 
-static double idle(const struct wh_sched_shape *s, const struct wh_sched_cost *c) {
-    (void)c;
-    return (s->ranks - 1.0) / (s->micro_batches + s->ranks - 1.0);
-}
-
 const struct wh_sched_generator wh_sched_1f1b = {
     .name = "1f1b",
     .summary = "one forward, one backward; stage s keeps min(m, p - s) micro-batches",
@@ -35,6 +30,6 @@ const struct wh_sched_generator wh_sched_1f1b = {
     .chunks_default = 1,
     .build = build,
     .resident = resident,
-    .idle = idle,
+    .idle = wh_sched_idle_of_passes,
     .formula = "(p - 1) / (m + p - 1)",
 };

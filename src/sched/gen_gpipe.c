@@ -18,11 +18,6 @@ static uint32_t resident(const struct wh_sched_shape *s, uint32_t rank) {
     return s->micro_batches;
 }
 
-static double idle(const struct wh_sched_shape *s, const struct wh_sched_cost *c) {
-    (void)c;
-    return (s->ranks - 1.0) / (s->micro_batches + s->ranks - 1.0);
-}
-
 const struct wh_sched_generator wh_sched_gpipe = {
     .name = "gpipe",
     .summary = "all forward, then all backward; every rank keeps every micro-batch",
@@ -32,6 +27,6 @@ const struct wh_sched_generator wh_sched_gpipe = {
     .chunks_default = 1,
     .build = build,
     .resident = resident,
-    .idle = idle,
+    .idle = wh_sched_idle_of_passes,
     .formula = "(p - 1) / (m + p - 1)",
 };

@@ -104,3 +104,10 @@ void test_ranks_print(const struct test_ranks *t) {
                 e->status ? wh_status_name(e->status) : "OK", e->message, e->frame[0] ? " | " : "", e->frame);
     }
 }
+
+uint32_t test_ranks_bad(struct test_ranks *t) {
+    const uint32_t bad = test_ranks_run(t);
+    if (bad) test_ranks_print(t);
+    test_ranks_free(t);
+    return bad;
+}

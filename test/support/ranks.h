@@ -36,6 +36,9 @@ void test_ranks_free(struct test_ranks *t);
 /* Prints how each rank ended; for a test that is about to fail. */
 void test_ranks_print(const struct test_ranks *t);
 
+/* For ranks of which all should end with WH_OK: runs them, prints how they ended if one didn't, frees. Returns how many. */
+uint32_t test_ranks_bad(struct test_ranks *t);
+
 /* In a body: leaves with a message if the claim doesn't hold. */
 #define RANK_CHECK(claim, ...)                                              \
     do {                                                                    \

@@ -361,10 +361,7 @@ static enum wh_status rank_that_waits(struct wh_comm_job *job, uint32_t rank, co
 static void idle_ranks(void **state) {
     (void)state;
     struct test_ranks t = {.config = {.ranks = 8}, .body = rank_that_waits};
-    uint32_t bad = test_ranks_run(&t);
-    if (bad) test_ranks_print(&t);
-    test_ranks_free(&t);
-    assert_int_equal(bad, 0);
+    assert_int_equal(test_ranks_bad(&t), 0);
 }
 
 /* ---- what is refused ---- */
@@ -405,10 +402,7 @@ static enum wh_status rank_of_wrong_calls(struct wh_comm_job *job, uint32_t rank
 static void wrong_calls(void **state) {
     (void)state;
     struct test_ranks t = {.config = {.ranks = 2, .arena_bytes = 4096}, .body = rank_of_wrong_calls};
-    uint32_t bad = test_ranks_run(&t);
-    if (bad) test_ranks_print(&t);
-    test_ranks_free(&t);
-    assert_int_equal(bad, 0);
+    assert_int_equal(test_ranks_bad(&t), 0);
     struct wh_comm_job *job;
     assert_int_equal(wh_comm_job_create(&(struct wh_comm_job_config){.ranks = 0, .kernels = "sse9"}, &job), WH_CONFIG);
     assert_non_null(strstr(wh_error()->message, "sse9"));

@@ -158,10 +158,7 @@ static void run(enum wh_status (*body)(struct wh_comm_job *, uint32_t, const str
     struct test_ranks t = {
         .config = {.ranks = n, .arena_bytes = 4 * ELEMS * sizeof(float) + 4096, .deadline_ns = 20000000000},
         .body = body};
-    const uint32_t bad = test_ranks_run(&t);
-    if (bad) test_ranks_print(&t);
-    test_ranks_free(&t);
-    assert_int_equal(bad, 0);
+    assert_int_equal(test_ranks_bad(&t), 0);
 }
 
 static void exact_and_without_memory(void **state) {
