@@ -163,8 +163,7 @@ static enum wh_status send(struct wh_engine *e, enum wh_engine_kind kind, uint32
 }
 
 static size_t message_bytes(const struct wh_engine *e) {
-    const struct wh_net_shape *s = &e->net->shape;
-    return (size_t)s->micro_batch * s->T * s->model->C * wh_dtype_bytes(s->dtype);
+    return wh_net_stream_elems(&e->net->shape) * wh_dtype_bytes(e->net->shape.dtype);
 }
 
 static void pass(struct wh_engine *e, enum wh_engine_kind kind, void *to) {
@@ -294,6 +293,7 @@ static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch
 
 /* Gradients of the embedded tokens go where a table is: to the last stage if that owns it, then to all replicas. */
 static enum wh_status collect(struct wh_engine *e) {
+    WH_TRY(wh_net_gather_embedded(e->net));
     if (e->embed_move) WH_TRY(wh_booked_run(e->net, e->embed_move));
     if (!e->replica.net) return WH_OK;
     WH_TRY(wh_replica_gather_embedded(&e->replica));
