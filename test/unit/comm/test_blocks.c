@@ -19,13 +19,13 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 37, false},    {2, 2, false},    {3, 1, true},      {5, 77, true},
-    {4, 1000, false},  {7, 4099, true},  {2, 65536, false}, {64, 96, true},
-    {1, 100000, true}, {3, 65537, true}, {50, 4000, false},
+    {1, 37, false},    {2, 2, false},  {3, 1, true},      {5, 77, true},    {4, 1000, false},  {7, 4099, true},
+    {2, 65536, false}, {64, 96, true}, {1, 100000, true}, {3, 65537, true}, {50, 4000, false},
 };
 
 static void set_border(const struct shape *s, uint32_t ranks, size_t *border) {
-    for (uint32_t r = 0; r <= ranks; r++) border[r] = s->uneven ? s->block * r * r / (ranks * ranks) : s->block * r / ranks;
+    for (uint32_t r = 0; r <= ranks; r++)
+        border[r] = s->uneven ? s->block * r * r / (ranks * ranks) : s->block * r / ranks;
 }
 
 /* Rank `rank`'s element `i`. */
@@ -57,8 +57,7 @@ static enum wh_status run(struct wh_comm *comm, const struct wh_comm_call *c, bo
     return status;
 }
 
-static enum wh_status check_scatter(struct wh_comm *comm, const struct shape *s,
-                                    struct wh_comm_call c, float *x) {
+static enum wh_status check_scatter(struct wh_comm *comm, const struct shape *s, struct wh_comm_call c, float *x) {
     const uint32_t rank = wh_comm_rank(comm), ranks = wh_comm_size(comm);
     c.op = WH_REDUCE_SCATTER, c.in = x, c.out = x + c.border[rank];
     for (size_t i = 0; i < c.count; i++) x[i] = value(rank, i);
@@ -71,8 +70,7 @@ static enum wh_status check_scatter(struct wh_comm *comm, const struct shape *s,
     return WH_OK;
 }
 
-static enum wh_status check_gather(struct wh_comm *comm, const struct shape *s,
-                                   struct wh_comm_call c, float *x) {
+static enum wh_status check_gather(struct wh_comm *comm, const struct shape *s, struct wh_comm_call c, float *x) {
     const uint32_t rank = wh_comm_rank(comm);
     c.op = WH_ALL_GATHER, c.in = x + c.border[rank], c.out = x;
     for (size_t i = 0; i < c.count; i++) x[i] = owner(s, c.border, i) == rank ? value(rank, i) : -1.0f;
@@ -120,8 +118,8 @@ static enum wh_status body(struct wh_comm_job *job, uint32_t rank, const struct 
 static void slices_of_blocks(void **state) {
     (void)state;
     for (uint32_t ranks = 1; ranks <= 6; ranks++) {
-        struct test_ranks t = {
-            .config = {.ranks = ranks, .arena_bytes = (ELEMS_MAX + 1) * sizeof(float) + 4096}, .body = body};
+        struct test_ranks t = {.config = {.ranks = ranks, .arena_bytes = (ELEMS_MAX + 1) * sizeof(float) + 4096},
+                               .body = body};
         assert_int_equal(test_ranks_bad(&t), 0);
     }
 }
