@@ -151,11 +151,16 @@ struct wh_comm_call wh_traffic_eval(const struct wh_traffic *t) {
     return sum_of_doubles(t, WH_TRAFFIC_EVAL, (size_t)t->stage->shape.data.ranks * t->stage->shape.micro_batch);
 }
 
-struct wh_comm_call wh_traffic_check(const struct wh_traffic *t) {
+static enum wh_mesh_axis check_axis(enum wh_traffic_row row) {
+    return row == WH_TRAFFIC_CHECK ? WH_AXIS_DP : WH_AXIS_TP;
+}
+
+struct wh_comm_call wh_traffic_check(const struct wh_traffic *t, enum wh_traffic_row row) {
+    const uint32_t ranks = wh_mesh_group_size(&t->stage->mesh, check_axis(row));
     return (struct wh_comm_call){.op = WH_ALL_GATHER,
-                                 .count = (size_t)t->stage->shape.data.ranks * WH_TRAFFIC_HASHES,
+                                 .count = (size_t)ranks * WH_TRAFFIC_HASHES,
                                  .dtype = WH_I64,
-                                 .row = wh_traffic_row_name(t, WH_TRAFFIC_CHECK)};
+                                 .row = wh_traffic_row_name(t, row)};
 }
 
 struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traffic_row row, bool sends, uint32_t peer) {
@@ -347,15 +352,20 @@ static void count_gradients(struct wh_traffic *t) {
     if (wh_params_have_embedding(&t->stage->part)) count_data(t, WH_TRAFFIC_EMBED, &embed);
 }
 
+static void count_check(struct wh_traffic *t, enum wh_traffic_row row) {
+    const struct wh_comm_call call = wh_traffic_check(t, row);
+    count_on(t, row, check_axis(row), &call);
+}
+
 void wh_traffic_step(struct wh_traffic *t, bool with_check) {
-    const struct wh_comm_call loss = wh_traffic_loss(t), norm = wh_traffic_norm(t), check = wh_traffic_check(t);
+    const struct wh_comm_call loss = wh_traffic_loss(t), norm = wh_traffic_norm(t);
     count_table(t);
     count_reads(t, true);
     count_program(t);
     count_gradients(t);
     count_on(t, WH_TRAFFIC_LOSS, WH_AXIS_WORLD, &loss);
     count_on(t, WH_TRAFFIC_NORM, wh_traffic_norm_axis(t), &norm);
-    if (with_check) count_data(t, WH_TRAFFIC_CHECK, &check);
+    if (with_check) count_check(t, WH_TRAFFIC_CHECK), count_check(t, WH_TRAFFIC_CHECK_UNCUT);
     wh_zero_updated(&t->zero);
     t->table_fresh = false;
 }

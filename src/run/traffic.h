@@ -22,7 +22,8 @@
     X(GRADS, "dp.grad.all_reduce", "gradients, in buckets; from stage 1 on dp.grad.reduce_scatter")                \
     X(WEIGHTS, "dp.weight.all_gather", "weights from their owners (stage 1 on)")                                   \
     X(EMBED, "dp.embed.all_gather", "gradients of the embedded tokens")                                            \
-    X(CHECK, "dp.check.all_gather", "hashes of what must be equal")                                                \
+    X(CHECK, "dp.check.all_gather", "hashes of what must be equal on replicas")                                    \
+    X(CHECK_UNCUT, "tp.check.all_gather", "hashes of what isn't cut on tensor ranks")                              \
     X(ACT, "pp.act.send", "activations to the next stage")                                                         \
     X(GRAD, "pp.grad.send", "their gradients to the stage before")                                                 \
     X(EMBED_MOVE, "pp.embed.send", "gradients of the embedded tokens, to the last stage, which owns a tied table") \
@@ -69,7 +70,7 @@ struct wh_comm_call wh_traffic_embed(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_loss(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_norm(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_eval(const struct wh_traffic *t);
-struct wh_comm_call wh_traffic_check(const struct wh_traffic *t);
+struct wh_comm_call wh_traffic_check(const struct wh_traffic *t, enum wh_traffic_row row); /* CHECK or CHECK_UNCUT */
 /* A message of a micro-batch's activations or gradients; of this rank's rows of the embedded tokens; of a tied table. */
 struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traffic_row row, bool sends, uint32_t peer);
 
