@@ -5,6 +5,7 @@
 #include "base/tree.h"
 #include "comm/reduce.h"
 #include "model/rows.h"
+#include "model/tensor_sums.h"
 
 /* Which plan a tensor's sum follows; embeddings that aren't the head are summed at the end of the step (embed.c). */
 static const struct wh_sum_plan *plan_of(const struct wh_net *net, const struct wh_param *p) {
