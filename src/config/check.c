@@ -436,6 +436,40 @@ static void check_divides(struct check *x, enum wh_config_key degree, uint64_t v
           path(degree), value, grain, n, nearest, grain);
 }
 
+/* The nearest degree of tensor parallelism, at most `most`, that the grain and the model allow; 0: none is so small. */
+static uint32_t nearest_tp(const struct wh_config *c, uint32_t most) {
+    const struct wh_model *m = &c->arch;
+    uint32_t n = c->parallelism.tp < most ? c->parallelism.tp : most;
+    while (n && (c->grain.tensor % n || m->Hkv % n || m->F % n)) n--;
+    return n;
+}
+
+/* Case B18: what the ranks can't share out evenly is told, for no other grain would help. */
+static bool fits_model(struct check *x) {
+    const struct wh_config *c = x->c;
+    const struct wh_model *m = &c->arch;
+    const uint32_t tp = c->parallelism.tp;
+    const struct {
+        uint32_t n;
+        const char *what;
+    } cut[] = {{m->Hkv, m->Hkv == m->H ? "attention heads" : "key-value heads"}, {m->F, "feed-forward channels"}};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        if (cut[i].n % tp == 0) continue;
+        fault(x, WH_KEY_TP, "%s %u %s %u %s: ranks hold equally many, in whole slices (%s %u); nearest legal: %u",
+              path(WH_KEY_TP), tp, tp > cut[i].n ? ">" : "does not divide", cut[i].n, cut[i].what,
+              path(WH_KEY_GRAIN_TENSOR), c->grain.tensor, nearest_tp(c, tp));
+        return false;
+    }
+    return true;
+}
+
+/* A tensor rank holds whole slices. A grain that was worked out comes from the model, which is then what is told. */
+static void check_slices(struct check *x) {
+    const struct wh_config *c = x->c;
+    if (fits_model(x) || given(c, WH_KEY_GRAIN_TENSOR))
+        check_divides(x, WH_KEY_TP, c->parallelism.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+}
+
 /* A replica holds whole groups. Others than the configured grain.data are legal, but make another run: other numbers. */
 static void check_replicas(struct check *x) {
     const struct wh_config *c = x->c;
@@ -491,7 +525,7 @@ static void check_layout(struct check *x) {
     for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
         if (faulty(c, (enum wh_config_key)k)) return;
     if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
-        check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+        check_slices(x);
         check_replicas(x);
         check_subtrees(x);
         wh_config_check_pipeline(x);
@@ -499,7 +533,7 @@ static void check_layout(struct check *x) {
         return;
     }
     if (!wh_mesh_init(&d, 0, &mesh, x->faults)) return;
-    check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+    check_slices(x);
     check_replicas(x);
     check_subtrees(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);

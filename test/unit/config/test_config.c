@@ -272,17 +272,36 @@ static void tensor_ranks(void **state) {
         assert_int_equal(c.grain.tensor, 8);
         wh_config_free(&c);
     }
-    expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8",
-                  "--set: parallelism.tp 8 does not divide grain.tensor 4; nearest legal: 4 (or choose another "
-                  "grain.tensor)");
+    static const char held[] = "ranks hold equally many, in whole slices (grain.tensor";
+    static const struct {
+        const char *sets, *fault;
+    } cases[] = {
+        {"num_query_groups=4|parallelism.tp=8", "8 > 4 key-value heads: %s 4); nearest legal: 4"},
+        {"num_query_groups=4|parallelism.tp=8|grain.tensor=2",
+         "8 > 4 key-value heads: %s 2); nearest legal: 2\n"
+         "--set: parallelism.tp 8 does not divide grain.tensor 2; nearest legal: 2 (or choose another grain.tensor)"},
+        {"num_query_groups=8|parallelism.tp=8|grain.tensor=4",
+         "8 does not divide grain.tensor 4; nearest legal: 4 (or choose another grain.tensor)"},
+        {"num_attention_heads=24|num_query_groups=6|parallelism.tp=8",
+         "8 > 6 key-value heads: %s 2); nearest legal: 2"},
+        {"num_attention_heads=24|num_query_groups=12|parallelism.tp=8",
+         "8 does not divide 12 key-value heads: %s 4); nearest legal: 4"},
+        {"parallelism.tp=3", "3 does not divide 8 attention heads: %s 8); nearest legal: 2"},
+        {"ffn_hidden_size=20|parallelism.tp=8", "8 does not divide 20 feed-forward channels: %s 4); nearest legal: 4"},
+        {"num_attention_heads=16|parallelism.tp=16",
+         "16 does not divide grain.tensor 8; nearest legal: 8 (or choose another grain.tensor)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char fault[256], expected[512];
+        snprintf(sets, sizeof sets, "num_attention_heads=8|kv_channels=8|%s", cases[i].sets);
+        snprintf(fault, sizeof fault, cases[i].fault, held);
+        snprintf(expected, sizeof expected, "--set: parallelism.tp %s", fault);
+        expect_faults(small, sets, expected);
+    }
     expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8|grain.tensor=8",
-                  "grain.tensor 8 does not divide the number of key-value heads 4; nearest legal: 4");
-    expect_faults(small, "num_attention_heads=24|kv_channels=8|num_query_groups=6|parallelism.tp=8",
-                  "--set: parallelism.tp 8 does not divide grain.tensor 2; nearest legal: 2 (or choose another "
-                  "grain.tensor)");
-    expect_faults(small, "parallelism.tp=3",
-                  "--set: parallelism.tp 3 does not divide grain.tensor 4; nearest legal: 2 (or choose another "
-                  "grain.tensor)");
+                  "grain.tensor 8 does not divide the number of key-value heads 4; nearest legal: 4\n"
+                  "--set: parallelism.tp 8 > 4 key-value heads: ranks hold equally many, in whole slices (grain.tensor "
+                  "8); nearest legal: 4");
     expect_faults(small, "num_attention_heads=6|kv_channels=8|ffn_hidden_size=96|grain.tensor=3|parallelism.tp=3",
                   "--set: grain.tensor 3: with parallelism.dp or parallelism.tp above 1 it must be a power of two; "
                   "nearest legal: 2");
