@@ -475,16 +475,10 @@ static void check_replicas(struct check *x) {
     const struct wh_config *c = x->c;
     const uint32_t dp = c->parallelism.dp, G = c->grain.data, B = c->tokens.global_batch;
     const uint32_t most = c->purpose == WH_CONFIG_TO_TRAIN ? WH_CONFIG_RANKS_MAX : UINT32_MAX;
-    uint32_t nearest = dp < most ? dp : most, below = G / dp * dp, above = below + dp;
-    if (G == 0 || B % G) return; /* told by wh_grain_check */
-    if (G % dp == 0 && dp <= most) return;
-    if (nearest > G) nearest = G;
+    uint32_t nearest = dp < G ? dp : G, below = G / dp * dp, above = below + dp;
+    if (G == 0 || B % G) return;          /* told by wh_grain_check */
+    if (G % dp == 0 || dp > most) return; /* too many: told by check_world */
     while (G % nearest) nearest--;
-    if (dp > most) {
-        fault(x, WH_KEY_DP, "%s %u: the ranks of a run share one machine, %u at most; nearest legal: %u",
-              path(WH_KEY_DP), dp, most, nearest);
-        return;
-    }
     char grains[32] = "";
     while (below && B % below) below -= dp;
     while (B % above) above += dp; /* ends at B: dp and G divide it */
@@ -504,18 +498,53 @@ static void check_subtrees(struct check *x) {
           path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), path(WH_KEY_TP), nearest);
 }
 
-/* Ranks of a run share one machine. */
+/* As nearest_tp: whole groups of the grain, and whole micro-batches of the batch as it is given. */
+static uint32_t nearest_dp(const struct wh_config *c, uint32_t most) {
+    const uint32_t factor = given(c, WH_KEY_MICRO_BATCH) ? c->tokens.micro_batch : c->tokens.accumulation;
+    const uint32_t step = given(c, WH_KEY_GLOBAL_BATCH) ? factor : 1;
+    uint32_t n = c->parallelism.dp < most ? c->parallelism.dp : most;
+    while (n && (c->grain.data % n || c->tokens.global_batch % ((uint64_t)step * n))) n--;
+    return n;
+}
+
+static void add_choice(struct wh_text *out, const char *joint, enum wh_config_key k, uint32_t n) {
+    if (n) wh_text_add(out, "%s%s %u", out->bytes ? joint : "", path(k), n);
+}
+
+/* What brings the world down to `most` ranks: any one of the degrees, or else all of them. */
+static void add_worlds(const struct wh_config *c, uint32_t most, struct wh_text *out) {
+    const uint64_t dp = c->parallelism.dp, tp = c->parallelism.tp, pp = c->parallelism.pp;
+    add_choice(out, " or ", WH_KEY_PP, wh_config_nearest_pp(c, (uint32_t)(most / (dp * tp))));
+    add_choice(out, " or ", WH_KEY_TP, nearest_tp(c, (uint32_t)(most / (dp * pp))));
+    add_choice(out, " or ", WH_KEY_DP, nearest_dp(c, (uint32_t)(most / (tp * pp))));
+    if (out->bytes) return;
+    const uint32_t longest = wh_config_nearest_pp(c, most);
+    if (!longest) {
+        wh_text_add(out, "none with this %s",
+                    path(wh_config_wants_schedule(c) ? WH_KEY_PP_SCHEDULE : WH_KEY_PP_CHUNKS));
+        return;
+    }
+    const uint32_t slices = nearest_tp(c, most / longest);
+    add_choice(out, " and ", WH_KEY_PP, longest);
+    add_choice(out, " and ", WH_KEY_TP, slices);
+    add_choice(out, " and ", WH_KEY_DP, nearest_dp(c, most / longest / slices));
+}
+
+/* Ranks of a run share one machine. Told where the largest degree stands. */
 static void check_world(struct check *x) {
     const struct wh_config *c = x->c;
-    const uint64_t world = (uint64_t)c->parallelism.dp * c->parallelism.tp * c->parallelism.pp;
-    if (c->parallelism.dp <= WH_CONFIG_RANKS_MAX && world > WH_CONFIG_RANKS_MAX)
-        fault(x, WH_KEY_PP,
-              "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %u at most; nearest legal: %s %u",
-              path(WH_KEY_DP), c->parallelism.dp, path(WH_KEY_TP), c->parallelism.tp, path(WH_KEY_PP),
-              c->parallelism.pp, world, (unsigned)WH_CONFIG_RANKS_MAX, path(WH_KEY_PP),
-              WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
-                  ? WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
-                  : 1);
+    const uint32_t dp = c->parallelism.dp, tp = c->parallelism.tp, pp = c->parallelism.pp;
+    const uint64_t world = (uint64_t)dp * tp * pp;
+    struct wh_text nearest = {0};
+    if (world <= WH_CONFIG_RANKS_MAX) return;
+    add_worlds(c, WH_CONFIG_RANKS_MAX, &nearest);
+    fault(x,
+          pp >= dp && pp >= tp ? WH_KEY_PP
+          : tp >= dp           ? WH_KEY_TP
+                               : WH_KEY_DP,
+          "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %d at most; nearest legal: %s", path(WH_KEY_DP),
+          dp, path(WH_KEY_TP), tp, path(WH_KEY_PP), pp, world, WH_CONFIG_RANKS_MAX, nearest.data);
+    wh_text_fini(&nearest);
 }
 
 static void check_layout(struct check *x) {
