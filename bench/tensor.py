@@ -12,6 +12,8 @@ Part "ranks":
     ratio     tokens/s over those of one rank with two threads, in the same round; median
     MiB       sent by rank 0 a step (RUN/communication.json; exact, equal to the prediction)
     memory    MiB of all processes together, divided by the ranks (dp_memory.py; in a run of its own)
+    moves     ms a step of collectives in which no rank waits for the other to come: of each call the shorter of the ranks'
+              times (a run of its own, with --trace)
     the rest  ms a step where they went (RUN/times.json), mean of the ranks; least, most: of the ranks in collectives
 
 Part "contract": the same columns, and
@@ -29,11 +31,13 @@ import statistics
 import subprocess
 import tempfile
 
-from compare import (QUICK, RANKS, Program, in_turns, measure_machine, median, parse, parser, prepare, read_config,
+from compare import (QUICK, RANKS, Program, in_turns, load, measure_machine, median, parse, parser, prepare, read_config,
                      read_wanhe, run, wanhe_command, write_results)
 
 CONFIGS = ["bench/configs/small-v4096.yaml", "bench/configs/gpt2-b4-t256.yaml"]
 INVALID = 3  # exit code of a configuration that is refused
+SEQUENCE = "tp 2, sequence"
+COLLECTIVES = ("tp.", "loss.", "norm.")  # in a timeline of tensor ranks
 
 # Columns of the table: the rows of times.json that begin so.
 TIMES = {"gemm": "time.gemm", "attent": "time.attention", "norm": "time.norm", "activ": "time.activation",
@@ -43,18 +47,31 @@ TIMES = {"gemm": "time.gemm", "attent": "time.attention", "norm": "time.norm", "
 
 # ---- programs
 
-def job(settings):
+def job(settings, traced=False):
     """One run of wanhe with as many ranks as the settings say."""
-    dp, tp = settings.get("parallelism.dp", 1), settings.get("parallelism.tp", 1)
+    ranks = settings.get("parallelism.dp", 1) * settings.get("parallelism.tp", 1)
 
     def commands(config, steps, folder):
-        return [wanhe_command(config, f"{folder}/run", steps + 1, settings)]
+        trace = {"logging.trace": f"{folder}/trace.json", "logging.trace_steps": f"2-{steps + 1}"} if traced else {}
+        return [wanhe_command(config, f"{folder}/run", steps + 1, {**settings, **trace})]
 
     def read(folder, outputs):
-        result = read_wanhe(f"{folder}/run", dp * tp)
+        result = read_wanhe(f"{folder}/run", ranks)
         result["grain"] = read_config(f"{folder}/run/config.yaml")["grain"]
+        if traced:
+            result["moves_ms"] = moves_ms(load(folder, "trace.json")["traceEvents"], ranks) / len(result["step_ms"])
         return [result]
-    return Program(commands, read, 1, dp * tp)
+    return Program(commands, read, 1, ranks)
+
+
+def moves_ms(events, ranks):
+    """Of all collectives: the time of the rank that was in each for the shortest time, which came last."""
+    calls = [[e for e in events if e["ph"] == "X" and e["pid"] == rank and e["name"].startswith(COLLECTIVES)]
+             for rank in range(ranks)]
+    for one in calls:
+        one.sort(key=lambda e: e["ts"])
+        assert [e["name"] for e in one] == [e["name"] for e in calls[0]]
+    return sum(min(e["dur"] for e in same) for same in zip(*calls)) / 1000
 
 
 def halves():
@@ -67,13 +84,14 @@ def halves():
     return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run{core}") for core in cores], RANKS, 1)
 
 
+def tensor_programs(traced=False):
+    cut = {"parallelism.tp": RANKS}
+    return {"tp 2": job(cut, traced), SEQUENCE: job({**cut, "parallelism.tp_mode": "REDUCE_SCATTER"}, traced)}
+
+
 def rank_programs():
     """The first one is the base."""
-    cut = {"parallelism.tp": RANKS}
-    return {"1 rank, 2 threads": job({"threads": RANKS}),
-            "tp 2": job(cut),
-            "tp 2, sequence": job({**cut, "parallelism.tp_mode": "REDUCE_SCATTER"}),
-            "2 alone, halves": halves()}
+    return {"1 rank, 2 threads": job({"threads": RANKS}), **tensor_programs(), "2 alone, halves": halves()}
 
 
 def contract_programs():
@@ -156,18 +174,21 @@ def measure_ranks(config, args):
     programs = rank_programs()
     base = next(iter(programs))
     programs = {base: programs[base], **chosen(programs, args)}
-    why = refusal(programs["tp 2, sequence"], config) if "tp 2, sequence" in programs else None
-    if why:
-        print(f"tp 2, sequence: left out, for `wanhe train` refuses it: {why}")
-        del programs["tp 2, sequence"]
     tokens = prepare(config)
+    why = refusal(programs[SEQUENCE], config) if SEQUENCE in programs else None
+    if why:
+        print(f"{SEQUENCE}: left out, for `wanhe train` refuses it: {why}")
+        del programs[SEQUENCE]
+    moves = {name: run(p, config, args.steps)[0][0]["moves_ms"] for name, p in tensor_programs(traced=True).items()
+             if name in programs}
     memory = {name: run(p, config, 1, sampled=True)[1] / (p.jobs * p.ranks) for name, p in programs.items()}
     rows = measure(config, programs, dict.fromkeys(programs, base), args)
-    print("config         program             ms/step  tokens/s  ratio memory" + times_header())
+    print("config         program             ms/step  tokens/s  ratio memory  moves" + times_header())
     for row in rows:
-        row["tokens_per_s"], row["memory_mib"] = 1000 * tokens / row["step_ms"], memory[row["program"]]
+        name = row["program"]
+        row.update(tokens_per_s=1000 * tokens / row["step_ms"], memory_mib=memory[name], moves_ms=moves.get(name, 0.0))
         print(f"{row['config']:14s} {row['program']:18s} {row['step_ms']:8.1f} {row['tokens_per_s']:9.1f} "
-              f"{row['base_over_this']:6.3f} {row['memory_mib']:6.0f}", end="")
+              f"{row['base_over_this']:6.3f} {row['memory_mib']:6.0f} {row['moves_ms']:6.1f}", end="")
         print_times(row)
     return rows
 

@@ -28,7 +28,7 @@ enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_link
 static bool has_lists(const struct wh_comm_plan *p, const struct wh_comm_call *call) {
     const enum wh_comm_op op = call->op;
     if (p->path != WH_PATH_ARENA && p->path != WH_PATH_STAGED) return false;
-    if (call->border || wh_comm_inputs_most(call, p->comm->size) > 1) return false;
+    if (call->border || wh_comm_blocks(call) > 1 || wh_comm_inputs_most(call, p->comm->size) > 1) return false;
     if (call->sum && call->order != WH_ORDER_ANY) return false;
     if (call->dtype == WH_BF16 && call->redop == WH_SUM_ROUNDED) return false;
     return op == WH_ALL_REDUCE || op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER;

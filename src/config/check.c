@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "config/check_int.h"
 #include "mesh/mesh.h"
+#include "sched/gradsum.h"
 
 enum { TRACE_STEPS_MAX = 1000 };
 
@@ -25,9 +26,6 @@ static void check_not_built(struct check *x, enum wh_config_key k, uint32_t valu
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
-    if (c->parallelism.tp > 1 && c->parallelism.tp_mode == WH_TP_REDUCE_SCATTER)
-        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: ALL_REDUCE",
-              path(WH_KEY_TP_MODE));
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
 }
@@ -470,6 +468,22 @@ static void check_subtrees(struct check *x) {
           path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), path(WH_KEY_TP), nearest);
 }
 
+/* Sequence parallelism: every tensor rank has positions, and keeps the sums of its groups apart (model/gradient.h). */
+static void check_positions(struct check *x) {
+    const struct wh_config *c = x->c;
+    const uint32_t tp = c->parallelism.tp, T = c->tokens.sequence_length;
+    const uint32_t groups = c->parallelism.dp ? c->grain.data / c->parallelism.dp : 0;
+    if (tp == 1 || c->parallelism.tp_mode != WH_TP_REDUCE_SCATTER || faulty(c, WH_KEY_SEQUENCE)) return;
+    if (T < tp)
+        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER: %s %u gives %u ranks no position each; nearest legal: ALL_REDUCE",
+              path(WH_KEY_TP_MODE), path(WH_KEY_SEQUENCE), T, tp);
+    if (groups > WH_SUM_ROOTS_MAX)
+        fault(x, WH_KEY_TP_MODE,
+              "%s REDUCE_SCATTER: %s %u leaves each replica %u groups, %d at most; nearest legal: %s %u",
+              path(WH_KEY_TP_MODE), path(WH_KEY_GRAIN_DATA), c->grain.data, groups, (int)WH_SUM_ROOTS_MAX,
+              path(WH_KEY_GRAIN_DATA), WH_SUM_ROOTS_MAX * c->parallelism.dp);
+}
+
 /* Ranks of a run share one machine. */
 static void check_world(struct check *x) {
     const struct wh_config *c = x->c;
@@ -494,6 +508,7 @@ static void check_layout(struct check *x) {
         check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
         check_replicas(x);
         check_subtrees(x);
+        check_positions(x);
         wh_config_check_pipeline(x);
         check_world(x);
         return;
@@ -502,6 +517,7 @@ static void check_layout(struct check *x) {
     check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
     check_replicas(x);
     check_subtrees(x);
+    check_positions(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
     wh_config_check_pipeline(x);
     if (d.ep > 1) fault(x, WH_KEY_EP, "%s %u: the model has no experts; write 1", path(WH_KEY_EP), d.ep);

@@ -37,16 +37,20 @@ static void *take(struct wh_arena *a, enum wh_row row, size_t count, size_t elem
     return wh_arena_take(a, row, count * elem_bytes);
 }
 
+/* Of the residual stream in a micro-batch, held here. */
+static size_t stream_rows(const struct wh_net *net) { return wh_net_stream_elems(&net->shape) / net->shape.model->C; }
+
 /* Activations of one layer; `kept` says which set of buffers stays for the backward pass. */
 static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
     const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    acts->norm1_stats = take(a, row, n * 2, sizeof(float));
+    size_t rows = stream_rows(net);
+    acts->norm1_stats = take(a, row, rows * 2, sizeof(float));
     acts->qkv = take(a, row, n * qkv_width(m), e);
     acts->attn_stats = take(a, row, n * m->H * 2, sizeof(float));
     acts->attn = take(a, row, n * m->H * m->D, e);
-    acts->x_mid = take(a, row, n * m->C, e);
-    acts->norm2_stats = take(a, row, n * 2, sizeof(float));
+    acts->x_mid = take(a, row, rows * m->C, e);
+    acts->norm2_stats = take(a, row, rows * 2, sizeof(float));
     acts->up = take(a, row, n * max2(up_width(m), qkv_width(m)), e);
 }
 
@@ -54,8 +58,8 @@ static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_ro
 static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
     const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    acts->norm1 = take(a, row, n * m->C, e);
-    acts->norm2 = take(a, row, n * m->C, e);
+    acts->norm1 = take(a, row, stream_rows(net) * m->C, e);
+    acts->norm2 = take(a, row, stream_rows(net) * m->C, e);
     acts->act = take(a, row, n * max2(m->F, (size_t)m->H * m->D), e);
 }
 
@@ -101,13 +105,12 @@ static enum wh_keep slot_keep(const struct wh_net *net, uint32_t i) {
 
 static void place_slot(struct wh_net *net, struct wh_arena *a, struct wh_net_slot *slot,
                        const struct wh_layer_acts *common) {
-    const size_t n = (size_t)net->shape.micro_batch * net->shape.T, C = net->shape.model->C;
-    const size_t e = wh_dtype_bytes(net->shape.dtype);
+    const size_t elems = wh_net_stream_elems(&net->shape), e = wh_dtype_bytes(net->shape.dtype);
     const uint32_t layers = longest_chunk(net), last = layers - !has_head(net);
     struct wh_arena *first = is_pipeline(net) ? &net->shared : a; /* x[0] comes from another rank */
     for (uint32_t l = 0; l <= last; l++)                          /* forward only: two take turns */
         slot->x[l] =
-            net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, n * C, e) : slot->x[l - 2];
+            net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, elems, e) : slot->x[l - 2];
     for (uint32_t l = 0; l < layers; l++) {
         const enum wh_keep keep = slot_keep(net, l);
         slot->acts[l] = *common;
@@ -119,11 +122,20 @@ static void place_slot(struct wh_net *net, struct wh_arena *a, struct wh_net_slo
 /* Room for what goes to other stages and comes from them. */
 static void place_messages(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
-    const size_t n = (size_t)s->micro_batch * s->T * s->model->C, e = wh_dtype_bytes(s->dtype);
+    const size_t n = wh_net_stream_elems(s), e = wh_dtype_bytes(s->dtype);
     struct wh_arena *shared = &net->shared;
     for (uint32_t i = 0; i < WH_NET_OUTPUTS; i++) net->act_out[i] = take(shared, WH_ROW_PIPE, n, e);
     for (uint32_t i = 0; i < WH_NET_OUTPUTS && s->train; i++) net->grad_out[i] = take(shared, WH_ROW_PIPE, n, e);
-    for (uint32_t i = 0; i < s->grad_slots && s->train; i++) net->grad[i] = take(shared, WH_ROW_BACKWARD, n, e);
+}
+
+/* A chunk's gradient on its way back, unless it can stand in net->dx. */
+static void place_grad(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const bool pipeline = is_pipeline(net);
+    if (!s->train || (!pipeline && !wh_net_cuts_stream(s))) return;
+    for (uint32_t i = 0; i < s->grad_slots; i++)
+        net->grad[i] =
+            take(pipeline ? &net->shared : a, WH_ROW_BACKWARD, wh_net_stream_elems(s), wh_dtype_bytes(s->dtype));
 }
 
 /* What the parts of a split backward pass hand over. */
@@ -135,26 +147,53 @@ static void place_saved(struct wh_net *net, struct wh_arena *a) {
         for (uint32_t l = 0; l < longest_chunk(net); l++) {
             struct wh_layer_saved *s = &net->saved[i][l];
             void **rows[] = {&s->dy_down, &s->dy_o, &s->d_norm1, &s->d_norm2};
-            for (size_t k = 0; k < 4; k++) *rows[k] = take(a, WH_ROW_BACKWARD, n * m->C, e);
+            for (size_t k = 0; k < 4; k++) *rows[k] = take(a, WH_ROW_BACKWARD, stream_rows(net) * m->C, e);
             s->d_qkv = take(a, WH_ROW_BACKWARD, n * qkv_width(m), e);
             if (slot_keep(net, l) != WH_KEEP_ALL) s->d_up = take(a, WH_ROW_BACKWARD, n * up_width(m), e);
         }
 }
 
-/* What tensor ranks add up. It lies at the same place on all of them. */
-static void place_partial(struct wh_net *net, struct wh_arena *a) {
+/* Tensor ranks gather it, so it lies at the same place on all of them. */
+static bool gathers_dx(const struct wh_net *net) {
+    return wh_net_cuts_stream(&net->shape) && wh_net_chunk(net, 0)->embed;
+}
+
+/* Gradients of the embedded tokens of the whole batch. */
+static void place_dx(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const bool shared = is_pipeline(net) || wh_net_cuts_stream(s);
+    net->dx = take(shared ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD,
+                   (size_t)s->global_batch * s->T * s->model->C, wh_dtype_bytes(s->dtype));
+}
+
+/* Sums of vectors over the positions of this rank. */
+static void place_vectors(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const size_t all = net->vector_border[s->model->L + 2], e = wh_dtype_bytes(wh_net_sum_dtype(s));
+    const struct wh_sum_plan *plan = &net->sum_own.plan;
+    net->vector_sums = take(&net->shared, WH_ROW_TENSOR, wh_net_groups(s) * all, e);
+    net->vector_rest = take(a, WH_ROW_GRADS_PENDING, (plan->buffers - wh_net_groups(s)) * all, e);
+    net->vector_open = take(a, WH_ROW_GRADS_PENDING, plan->opens * all, sizeof(float));
+}
+
+/* What tensor ranks add up and gather. It lies at the same place on all of them. */
+static void place_tensor(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
     const bool cut = wh_net_tensor_ranks(s) > 1;
+    const size_t elems = (size_t)s->micro_batch * s->T * s->model->C;
     net->tp_rows = take(cut ? &net->shared : a, WH_ROW_LOGITS, 3 * (size_t)net->loss_block, sizeof(float));
-    if (cut)
-        net->tp_partial =
-            take(&net->shared, WH_ROW_TENSOR, (size_t)s->micro_batch * s->T * s->model->C + 1, sizeof(float));
+    if (cut) net->tp_partial = take(&net->shared, WH_ROW_TENSOR, elems, sizeof(float));
+    if (!wh_net_cuts_stream(s)) return;
+    net->tp_full = take(&net->shared, WH_ROW_TENSOR, elems, wh_dtype_bytes(s->dtype));
+    if (!s->train) return;
+    place_vectors(net, a);
+    if (gathers_dx(net)) place_dx(net, a);
 }
 
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
     const struct wh_model *m = &net->local;
     bool whole = false, elementwise = false; /* is there a layer that shares these */
-    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    size_t e = wh_dtype_bytes(net->shape.dtype);
     struct wh_layer_acts common = {0};
     for (uint32_t l = 0; l < longest_chunk(net); l++) {
         whole = whole || slot_keep(net, l) == WH_KEEP_INPUTS;
@@ -164,11 +203,12 @@ static void place_activations(struct wh_net *net, struct wh_arena *a) {
     if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &common);
     for (uint32_t i = 0; i < net->shape.act_slots; i++) place_slot(net, a, &net->slot[i], &common);
     if (is_pipeline(net)) place_messages(net);
+    place_grad(net, a);
     net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
     net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
     if (!has_head(net)) return;
-    net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
-    net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
+    net->final_stats = take(a, WH_ROW_ACTIVATIONS, stream_rows(net) * 2, sizeof(float));
+    net->final_norm = take(a, WH_ROW_ACTIVATIONS, stream_rows(net) * m->C, e);
     net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V + 1, sizeof(float)); /* never NULL */
 }
 
@@ -272,18 +312,16 @@ static void place_states(struct wh_net *net, struct wh_arena *a) {
 
 static void place_backward(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
-    const struct wh_model *m = s->model;
-    const size_t n = (size_t)s->micro_batch * s->T, tokens = (size_t)s->global_batch * s->T;
+    const size_t tokens = (size_t)s->global_batch * s->T;
     const size_t leaves = (size_t)s->grain.data * s->grain.sequence * s->grain.tensor;
     if (!s->train) return;
     net->leaf_loss = take(a, WH_ROW_BATCH, leaves, sizeof(double));
     net->norm_partial =
         take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor), sizeof(double));
     if (s->split_backward) place_saved(net, a);
-    net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, wh_dtype_bytes(s->dtype));
+    net->d_norm = take(a, WH_ROW_BACKWARD, wh_net_stream_elems(s), wh_dtype_bytes(s->dtype));
     if (!wh_params_have_embedding(s->params) && !wh_net_chunk(net, 0)->embed) return;
-    net->dx = take(is_pipeline(net) ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD, tokens * m->C,
-                   wh_dtype_bytes(s->dtype));
+    if (!gathers_dx(net)) place_dx(net, a);
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)s->model->V + 1, sizeof(uint32_t));
 }
@@ -309,7 +347,7 @@ static void place_scratch(struct wh_net *net, struct wh_arena *a) {
 }
 
 static void place(struct wh_net *net, struct wh_arena *a) {
-    place_partial(net, a); /* first: tensor ranks hold parts of different lengths of all that follows */
+    place_tensor(net, a); /* first: tensor ranks hold parts of different lengths of all that follows */
     place_states(net, a);
     place_activations(net, a);
     place_backward(net, a);
@@ -360,26 +398,71 @@ static enum wh_status new_all_parts(struct wh_net *net) {
     return new_vocabulary_parts(net);
 }
 
-/* `leaf_calls`: of the GEMM, which rounds its result but no node inside. */
-static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens, bool leaf_calls,
-                               struct wh_net_sums *out) {
-    const bool rounded = wh_net_sum_dtype(s) != WH_F32;
-    const struct wh_sum_shape shape = {.sequences = s->global_batch,
-                                       .positions = s->T,
-                                       .groups = s->grain.data,
-                                       .first_group = s->data.rank * (s->grain.data / wh_net_ranks(s)),
-                                       .group_count = s->grain.data / wh_net_ranks(s),
-                                       .chunks = chunks,
-                                       .piece_tokens = piece_tokens,
-                                       .span_tokens = s->micro_batch * s->T,
-                                       .rounded = rounded,
-                                       .leaf_calls = rounded && leaf_calls};
-    WH_TRY(wh_sum_plan_new(&shape, &out->plan));
+/* Over the tokens of this rank's groups. */
+static struct wh_sum_shape sum_shape(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens) {
+    return (struct wh_sum_shape){.sequences = s->global_batch,
+                                 .positions = s->T,
+                                 .groups = s->grain.data,
+                                 .first_group = s->data.rank * wh_net_groups(s),
+                                 .group_count = wh_net_groups(s),
+                                 .chunks = chunks,
+                                 .piece_tokens = piece_tokens,
+                                 .span_tokens = s->micro_batch * s->T,
+                                 .rounded = wh_net_sum_dtype(s) != WH_F32};
+}
+
+static enum wh_status new_sums(const struct wh_sum_shape *shape, struct wh_net_sums *out) {
+    WH_TRY(wh_sum_plan_new(shape, &out->plan));
     out->parts = calloc(out->plan.part_count, sizeof *out->parts);
     if (!out->parts) return WH_FAIL(WH_NOMEM, "no memory for a plan of %u parts", out->plan.part_count);
     for (uint32_t i = 0; i < out->plan.part_count; i++) {
         const struct wh_sum_part *p = &out->plan.parts[i];
         out->parts[i] = (struct wh_gemm_part){p->begin, p->length, p->ends_leaf};
+    }
+    return WH_OK;
+}
+
+/* Matrices: the GEMM rounds its result but no node inside. */
+static enum wh_status new_matrix_sums(const struct wh_net_shape *s, uint32_t piece_tokens, struct wh_net_sums *out) {
+    struct wh_sum_shape shape = sum_shape(s, s->grain.sequence, piece_tokens);
+    shape.leaf_calls = shape.rounded;
+    return new_sums(&shape, out);
+}
+
+/* Vectors: over all positions; where these are cut, over this tensor rank's, then, a piece for each group, over the groups. */
+static enum wh_status new_vector_sums(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    struct wh_sum_shape shape = sum_shape(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T);
+    WH_TRY(new_sums(&shape, &net->sum_vector));
+    if (!wh_net_cuts_stream(s)) return WH_OK;
+    shape.own_chunks = shape.chunks / wh_net_tensor_ranks(s);
+    shape.first_chunk = s->tensor.rank * shape.own_chunks;
+    WH_TRY(new_sums(&shape, &net->sum_own));
+    shape = sum_shape(s, 1, 1);
+    shape.sequences = s->grain.data, shape.positions = 1, shape.span_tokens = 0;
+    return new_sums(&shape, &net->sum_groups);
+}
+
+size_t wh_net_unit_vectors(const struct wh_net_shape *s, uint32_t unit) {
+    size_t elems = 0;
+    for (size_t i = 0; i < s->params->count; i++) {
+        const struct wh_param *p = &s->params->list[i];
+        if (wh_net_cuts_sum(s, p) && wh_params_unit(p, s->model->L) == unit) elems += p->elems;
+    }
+    return elems;
+}
+
+/* The line of vectors that are summed over positions apart. */
+static enum wh_status new_vectors(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    const uint32_t units = s->model->L + 2;
+    net->vector_border = calloc(units + 1, sizeof *net->vector_border);
+    net->vector_at = calloc(s->params->count, sizeof *net->vector_at);
+    if (!net->vector_border || !net->vector_at) return WH_FAIL(WH_NOMEM, "no memory for tables of %u units", units);
+    for (uint32_t u = 0; u < units; u++) net->vector_border[u + 1] = net->vector_border[u] + wh_net_unit_vectors(s, u);
+    for (size_t i = 0, at = 0; i < s->params->count; i++) {
+        net->vector_at[i] = at;
+        if (wh_net_cuts_sum(s, &s->params->list[i])) at += s->params->list[i].elems;
     }
     return WH_OK;
 }
@@ -393,7 +476,8 @@ static enum wh_status new_joins(struct wh_net *net) {
         if (net->joins.inputs[r] > net->contributions) net->contributions = net->joins.inputs[r];
     WH_ASSERT(net->sum_matrix.plan.roots == net->joins.inputs[s->data.rank] &&
               net->sum_head.plan.roots == net->sum_matrix.plan.roots &&
-              net->sum_vector.plan.roots == net->sum_matrix.plan.roots);
+              net->sum_vector.plan.roots == net->sum_matrix.plan.roots &&
+              (!wh_net_cuts_stream(s) || net->sum_groups.plan.roots == net->sum_matrix.plan.roots));
     return WH_OK;
 }
 
@@ -440,9 +524,10 @@ static enum wh_status new_tables(struct wh_net *net) {
     net->loss_block = wh_net_loss_block(s);
     WH_TRY(new_all_parts(net));
     if (!s->train) return WH_OK;
-    WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, true, &net->sum_matrix));
-    WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, true, &net->sum_head));
-    WH_TRY(new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, false, &net->sum_vector));
+    WH_TRY(new_matrix_sums(s, s->micro_batch * s->T, &net->sum_matrix));
+    WH_TRY(new_matrix_sums(s, net->loss_block, &net->sum_head));
+    WH_TRY(new_vector_sums(net));
+    WH_TRY(new_vectors(net));
     return new_joins(net);
 }
 
@@ -532,5 +617,7 @@ void wh_net_free(struct wh_net *net) {
     free(net->parts_o.list), free(net->parts_down.list), free(net->parts_qkv.list);
     free(net->parts_up.list), free(net->parts_vocab.list);
     free_sums(&net->sum_matrix), free_sums(&net->sum_head), free_sums(&net->sum_vector);
+    free_sums(&net->sum_own), free_sums(&net->sum_groups);
+    free(net->vector_border), free(net->vector_at);
     *net = (struct wh_net){0};
 }

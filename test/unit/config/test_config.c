@@ -286,11 +286,19 @@ static void tensor_ranks(void **state) {
     expect_faults(small, "num_attention_heads=6|kv_channels=8|ffn_hidden_size=96|grain.tensor=3|parallelism.tp=3",
                   "--set: grain.tensor 3: with parallelism.dp or parallelism.tp above 1 it must be a power of two; "
                   "nearest legal: 2");
-    expect_faults(small, "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER",
-                  "--set: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: "
-                  "ALL_REDUCE");
+    load_good(small, "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER", &c);
+    wh_config_free(&c);
     load_good(small, "parallelism.tp_mode=REDUCE_SCATTER", &c); /* one rank has no sequence to share out */
     wh_config_free(&c);
+    expect_faults(small, "parallelism.tp=4|parallelism.tp_mode=REDUCE_SCATTER|tokens.sequence_length=3",
+                  "--set: parallelism.tp_mode REDUCE_SCATTER: tokens.sequence_length 3 gives 4 ranks no position each; "
+                  "nearest legal: ALL_REDUCE");
+    expect_faults(
+        small,
+        "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER|global_batch_size=256|parallelism.dp=2|"
+        "micro_batch_size=1|grain.data=256",
+        "--set: parallelism.tp_mode REDUCE_SCATTER: grain.data 256 leaves each replica 128 groups, 64 at most; "
+        "nearest legal: grain.data 128");
     expect_faults(small, "parallelism.cp=2|expert_model_parallel_size=2",
                   "--set: parallelism.cp 2 is not built yet; nearest legal: 1\n"
                   "--set: parallelism.expert_parallel_size 2 is not built yet; nearest legal: 1");
@@ -456,13 +464,9 @@ static void nanotron_tiny(void **state) {
     static const char ranks[] =
         "parallelism.dp=2|parallelism.tp=2|parallelism.pp=2|"
         "tokens.batch_accumulation_per_replica=1";
-    char sets[256];
-    expect_faults(nanotron, ranks,
-                  "run.yaml:24: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest "
-                  "legal: ALL_REDUCE");
-    snprintf(sets, sizeof sets, "%s|parallelism.tp_mode=ALL_REDUCE", ranks);
-    load_good(nanotron, sets, &c); /* its 8 ranks, but for the mode */
+    load_good(nanotron, ranks, &c); /* its 8 ranks */
     assert_true(wh_config_ranks(&c) == 8 && c.tokens.micro_batch == 2 && c.tokens.global_batch == 4);
+    assert_int_equal(c.parallelism.tp_mode, WH_TP_REDUCE_SCATTER);
     wh_config_free(&c);
 }
 
