@@ -499,17 +499,19 @@ static void check_subtrees(struct check *x) {
 /* Sequence parallelism: every tensor rank has positions, and keeps the sums of its groups apart (model/gradient.h). */
 static void check_positions(struct check *x) {
     const struct wh_config *c = x->c;
-    const uint32_t tp = c->parallelism.tp, T = c->tokens.sequence_length;
-    const uint32_t groups = c->parallelism.dp ? c->grain.data / c->parallelism.dp : 0;
+    const uint32_t tp = c->parallelism.tp, dp = c->parallelism.dp, T = c->tokens.sequence_length;
+    const uint32_t G = c->grain.data, B = c->tokens.global_batch;
     if (tp == 1 || c->parallelism.tp_mode != WH_TP_REDUCE_SCATTER || faulty(c, WH_KEY_SEQUENCE)) return;
     if (T < tp)
         fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER: %s %u gives %u ranks no position each; nearest legal: ALL_REDUCE",
               path(WH_KEY_TP_MODE), path(WH_KEY_SEQUENCE), T, tp);
-    if (groups > WH_SUM_ROOTS_MAX)
-        fault(x, WH_KEY_TP_MODE,
-              "%s REDUCE_SCATTER: %s %u leaves each replica %u groups, %d at most; nearest legal: %s %u",
-              path(WH_KEY_TP_MODE), path(WH_KEY_GRAIN_DATA), c->grain.data, groups, (int)WH_SUM_ROOTS_MAX,
-              path(WH_KEY_GRAIN_DATA), WH_SUM_ROOTS_MAX * c->parallelism.dp);
+    if (dp == 0 || G == 0 || G % dp || B % G || G / dp <= WH_SUM_ROOTS_MAX) return; /* or told by check_replicas */
+    uint32_t nearest = WH_SUM_ROOTS_MAX * dp;
+    while (B % nearest) nearest -= dp; /* ends at dp */
+    fault(x, WH_KEY_TP_MODE,
+          "%s REDUCE_SCATTER: %s %u leaves each replica %u groups, %d at most; nearest legal: ALL_REDUCE, or %s %u",
+          path(WH_KEY_TP_MODE), path(WH_KEY_GRAIN_DATA), G, G / dp, (int)WH_SUM_ROOTS_MAX, path(WH_KEY_GRAIN_DATA),
+          nearest);
 }
 
 /* As nearest_tp: whole groups of the grain, and whole micro-batches of the batch as it is given. */

@@ -319,7 +319,12 @@ static void tensor_ranks(void **state) {
         "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER|global_batch_size=256|parallelism.dp=2|"
         "micro_batch_size=1|grain.data=256",
         "--set: parallelism.tp_mode REDUCE_SCATTER: grain.data 256 leaves each replica 128 groups, 64 at most; "
-        "nearest legal: grain.data 128");
+        "nearest legal: ALL_REDUCE, or grain.data 128");
+    expect_faults(small,
+                  "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER|global_batch_size=120|micro_batch_size=1|"
+                  "grain.data=120",
+                  "--set: parallelism.tp_mode REDUCE_SCATTER: grain.data 120 leaves each replica 120 groups, 64 at "
+                  "most; nearest legal: ALL_REDUCE, or grain.data 60");
     expect_faults(small, "parallelism.cp=2|expert_model_parallel_size=2",
                   "--set: parallelism.cp 2 is not built yet; nearest legal: 1\n"
                   "--set: parallelism.expert_parallel_size 2 is not built yet; nearest legal: 1");
