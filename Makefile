@@ -34,6 +34,8 @@ endif
 ifeq ($(CONFIG),debug)
 CFLAGS += -O0
 endif
+# What activations and gradients hold is followed (model/state.h).
+CPPFLAGS += $(if $(filter asan tsan debug,$(CONFIG)),-DWH_FOLLOW_STATES)
 
 # The instruction set of a kernel file is in its name; no other file may use one. Fuzzers hardly run kernels: there they needn't be fast.
 FAST := $(if $(filter release,$(CONFIG)),-O3)$(if $(filter asan,$(CONFIG)),-O2)

@@ -5,6 +5,7 @@
 
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 #include "os/memory.h"
 
 enum wh_status wh_decoder_new(struct wh_net *net, uint32_t capacity, struct wh_decoder *out) {
@@ -65,6 +66,8 @@ static void attend(struct wh_net *net, struct wh_kv_cache *c, int layer, size_t 
 void wh_decode_attention(struct wh_net *net, struct wh_kv_cache *c, int layer, const struct wh_layer_acts *a) {
     const struct wh_model *m = &net->local;
     const size_t q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, bytes = kv * wh_dtype_bytes(net->shape.dtype);
+    wh_state_want(net, a->qkv, WH_STATE_CHANNELS, "queries, keys and values", "attention");
+    wh_state_set(net, a->attn, WH_STATE_CHANNELS);
     memcpy(wh_rows_at(net, c->k[layer], c->length * kv), wh_rows_at(net, a->qkv, q), bytes);
     memcpy(wh_rows_at(net, c->v[layer], c->length * kv), wh_rows_at(net, a->qkv, q + kv), bytes);
     for (size_t head = 0; head < m->H; head++) attend(net, c, layer, head, a);

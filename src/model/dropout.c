@@ -1,5 +1,6 @@
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 
 struct wh_dropout wh_dropout_at(const struct wh_net *net, const struct wh_pass *pass, int layer,
                                 enum wh_dropout_site site) {
@@ -17,6 +18,7 @@ struct wh_dropout wh_dropout_at(const struct wh_net *net, const struct wh_pass *
 void wh_dropout_rows(const struct wh_net *net, const struct wh_pass *pass, const struct wh_stream *s,
                      const struct wh_dropout *d, void *out, const void *in) {
     const size_t C = net->shape.model->C, first = (size_t)pass->first_seq * pass->T;
+    wh_state_copy(net, out, in);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < s->rows; t++) {
         float *scratch = wh_rows_scratch(net), *y = wh_rows_target(net, out, t * C, scratch);

@@ -12,6 +12,7 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 
 /* Rows of the token table, collected in tp_partial from the tensor ranks that have them. */
 static void select_rows(struct wh_net *net, const struct wh_pass *pass, const void *table) {
@@ -24,7 +25,9 @@ static void select_rows(struct wh_net *net, const struct wh_pass *pass, const vo
         memset(to, 0, words * sizeof *to);
         if (row < net->local.V) memcpy(to, (const char *)table + row * bytes, bytes);
     }
+    wh_state_set(net, net->tp_partial, WH_STATE_PARTIAL);
     wh_tensor_select_rows(net, n);
+    wh_state_want(net, net->tp_partial, wh_state_stream(net), "rows of the token table", "embedding");
 }
 
 /* The compute-dtype row of the token table of token t. */
@@ -40,7 +43,9 @@ void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
     const void *position = wh_net_weight(net, WH_P_EMBED_POSITION, -1);
     const struct wh_dropout d = wh_dropout_at(net, pass, -1, WH_SITE_EMBED);
     const struct wh_stream s = wh_pass_stream(net, pass);
+    wh_state_place(net, -1, "embedding");
     if (wh_net_tensor_ranks(&net->shape) > 1) select_rows(net, pass, token);
+    wh_state_set(net, x, wh_state_stream(net));
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t r = 0; r < s.rows; r++) {
         const size_t t = wh_stream_token(&s, r);
@@ -174,8 +179,14 @@ void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uin
     const struct wh_dropout d = wh_dropout_at(net, &pass, -1, WH_SITE_EMBED);
     const size_t tokens = wh_pass_tokens(&pass);
     const struct wh_stream all = {tokens, tokens, 0, tokens};
+    wh_state_place(net, -1, "embedding, backward");
+    wh_state_want(net, net->dx, wh_net_ranks(&net->shape) > 1 ? WH_STATE_REDUCED : WH_STATE_REPLICATED,
+                  "gradients of the embedded tokens", "gradients of the tables");
+    if (token && net->local.tied) wh_state_want_gradients(net, 0, 1, WH_STATE_REDUCED, "gradient of the tied table");
+    wh_state_set_gradients(net, 0, 1, WH_STATE_REDUCED);
     if (d.threshold) wh_dropout_rows(net, &pass, &all, &d, net->dx, net->dx);
     if (token) token_gradient(net, batch->ids);
     if (position) position_gradient(net, position);
+    wh_state_set(net, net->dx, WH_STATE_UNDEFINED);
     wh_net_book(net, WH_TIME_EMBED, since);
 }

@@ -5,6 +5,7 @@
 #include "base/tree.h"
 #include "comm/reduce.h"
 #include "model/rows.h"
+#include "model/state.h"
 #include "model/tensor_sums.h"
 
 /* Which plan a tensor's sum follows; embeddings that aren't the head are summed at the end of the step (embed.c). */
@@ -179,6 +180,10 @@ void wh_gradient_matrix(struct wh_net *net, const struct wh_net_sums *sums, uint
                         const void *x, size_t x_ld) {
     const struct wh_sum_plan *plan = &sums->plan;
     const struct wh_sum_piece *p = &plan->pieces[piece];
+    const bool columns = first->cut == WH_CUT_ROWS; /* of the product: rows of the weight */
+    wh_state_want(net, dy, columns ? WH_STATE_CHANNELS : WH_STATE_REPLICATED, "gradient of a product", first->name);
+    wh_state_want(net, x, columns ? WH_STATE_REPLICATED : WH_STATE_CHANNELS, "left factor", first->name);
+    wh_state_add_gradient(net, first);
     for (uint32_t i = p->first_call; i < p->first_call + p->call_count; i++) {
         const struct wh_sum_call *call = &plan->calls[i];
         const struct wh_gemm_part *parts = sums->parts + call->first_part, *last = parts + call->part_count - 1;
@@ -243,6 +248,7 @@ void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_par
     const struct wh_sum_piece *p = &plan->pieces[piece];
     const bool rounded = wh_net_sum_dtype(&net->shape) != WH_F32;
     const size_t n1 = group_elems(net, first), n2 = second ? group_elems(net, second) : 0, width = n1 + n2;
+    wh_state_add_gradient(net, first);
     for (uint32_t i = p->first_call; i < p->first_call + p->call_count; i++) {
         const struct wh_sum_call *call = &plan->calls[i];
         const uint32_t each = call->part_count / call->leaves; /* a call's leaves have equally many parts */
@@ -284,6 +290,8 @@ void wh_gradient_join_vectors(struct wh_net *net, uint32_t unit) {
     for (size_t i = 0; i < all->count; i++) {
         const struct wh_param *p = &all->list[i];
         if (!wh_net_cuts_sum(&net->shape, p) || wh_net_unit(net, p) != unit) continue;
+        wh_state_want(net, &net->vector_border[unit], WH_STATE_REPLICATED, "gradients of vectors", p->name);
+        wh_state_set(net, &net->unit_border[unit], WH_STATE_LOCAL);
         for (uint32_t group = 0; group < wh_net_groups(&net->shape); group++) join_group(net, p, group);
     }
     wh_net_book(net, WH_TIME_SUMS, since);
@@ -303,14 +311,25 @@ static void bias_row(const void *context, size_t r, float *acc, float *scratch) 
 void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param *first, const void *dy, size_t ld) {
     if (!first) return;
     const struct bias_rows b = {net, dy, ld, group_elems(net, first)};
+    wh_state_want(net, dy, first->cut == WH_CUT_NONE ? wh_state_stream(net) : WH_STATE_CHANNELS,
+                  "gradient of a product", first->name);
     const uint64_t since = wh_clock_ns();
     wh_gradient_vectors(net, piece, first, NULL, bias_row, &b);
     wh_net_book(net, WH_TIME_BIAS, since);
 }
 
+/* The first element of the line that has sums over the batch: of unit 0 only a table that is the head has. */
+static size_t first_sum(const struct wh_net *net) {
+    return net->local.tied && wh_net_param(net, WH_P_EMBED_TOKEN, -1) ? 0 : net->unit_border[1];
+}
+
 void wh_gradient_finish(struct wh_net *net) {
     const uint64_t since = wh_clock_ns();
     const struct wh_params *all = net->shape.params;
+    if (wh_net_ranks(&net->shape) == 1) {
+        wh_state_want_gradients(net, first_sum(net), all->buffer_elems, WH_STATE_LOCAL, "the end of the step");
+        wh_state_set_gradients(net, first_sum(net), all->buffer_elems, WH_STATE_REDUCED);
+    }
     for (size_t i = 0; i < all->count; i++) {
         const struct wh_param *p = &all->list[i];
         const struct wh_sum_plan *plan = p->joined ? NULL : plan_of(net, p);
@@ -326,6 +345,7 @@ void wh_gradient_keep(struct wh_net *net, size_t first, size_t end) {
     const enum wh_dtype t = wh_net_sum_dtype(&net->shape);
     const struct wh_range own = net->own;
     const uint64_t since = wh_clock_ns();
+    wh_state_set_gradients(net, first, end, WH_STATE_REDUCED);
     if (first < own.begin) first = own.begin;
     if (end > own.end) end = own.end;
     if (first >= end) return;

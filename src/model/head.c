@@ -17,6 +17,7 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 
 static void logits_of(struct wh_net *net, const void *rows, size_t n, float *logits) {
     const struct wh_model *m = &net->local;
@@ -27,6 +28,7 @@ static void logits_of(struct wh_net *net, const void *rows, size_t n, float *log
                               .a = {rows, t, m->C, false},
                               .b = {wh_net_weight(net, wh_net_head_id(net), -1), t, m->C, true},
                               .c = {logits, WH_F32, m->V}};
+    wh_state_want(net, rows, WH_STATE_REPLICATED, "final norm", "logits");
     wh_net_gemm(net, WH_TIME_GEMM_HEAD, &g);
 }
 
@@ -63,6 +65,8 @@ static bool has_label(const struct wh_net *net, int32_t label) {
 
 static void find_extremes(struct wh_net *net, size_t n, const int32_t *labels, const struct losses *l) {
     const size_t V = net->local.V;
+    wh_state_want(net, net->logits, WH_STATE_CHANNELS, "logits", "softmax");
+    wh_state_set(net, l->max, WH_STATE_PARTIAL), wh_state_set(net, l->at_label, WH_STATE_PARTIAL);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         const float *row = net->logits + t * V;
@@ -73,6 +77,8 @@ static void find_extremes(struct wh_net *net, size_t n, const int32_t *labels, c
 
 static void sum_exponentials(struct wh_net *net, size_t n, const int32_t *labels, const struct losses *l) {
     const size_t V = net->local.V;
+    wh_state_want(net, l->max, WH_STATE_REPLICATED, "maximum of the logits", "softmax");
+    wh_state_set(net, l->z, WH_STATE_PARTIAL);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) l->z[t] = labels[t] < 0 ? 0.0f : exponentials(net, net->logits + t * V, l->max[t]);
 }
@@ -102,6 +108,8 @@ static void block_losses(struct wh_net *net, size_t n, const int32_t *labels, fl
     wh_tensor_select(net, l.at_label, n);
     sum_exponentials(net, n, labels, &l);
     wh_tensor_sum(net, l.z, n);
+    wh_state_want(net, l.at_label, WH_STATE_REPLICATED, "label's logit", "loss");
+    wh_state_want(net, l.z, WH_STATE_REPLICATED, "sum of the exponentials", "loss");
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++)
         losses[t] = token_loss(net, net->logits + t * V, labels[t], grad_scale, l.max[t], l.at_label[t], l.z[t]);
@@ -132,13 +140,17 @@ static void run_blocks(struct wh_net *net, const struct wh_pass *pass, uint32_t 
     const size_t n = wh_pass_tokens(pass), C = net->local.C;
     const struct wh_gemm sum = {.m = n, .n = C, .c = {net->final_norm, net->shape.dtype, C}};
     uint32_t head_piece = piece * (uint32_t)((n + net->loss_block - 1) / net->loss_block);
+    wh_state_place(net, -1, "head");
     wh_norm_forward(net, wh_pass_stream(net, pass).rows, x, WH_P_FINAL_NORM_GAIN, -1, net->final_norm,
                     net->final_stats);
     const void *norm = wh_tensor_gather(net, n, net->final_norm, WH_TENSOR_GATHER);
+    wh_state_want(net, norm, WH_STATE_REPLICATED, "final norm", "head");
     for (size_t t = 0; t < n; t += net->loss_block, head_piece++) {
         size_t block = n - t < net->loss_block ? n - t : net->loss_block;
         const char *rows = wh_rows_at(net, norm, t * C);
+        wh_state_set(net, rows, WH_STATE_REPLICATED); /* until the block's gradient stands there */
         logits_of(net, rows, block, net->logits);
+        wh_state_set(net, net->logits, WH_STATE_CHANNELS);
         block_losses(net, block, pass->labels + t, grad_scale, losses + t);
         if (grad_scale > 0.0f) block_backward(net, head_piece, t, block, rows);
     }

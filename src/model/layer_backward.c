@@ -9,6 +9,7 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 
 /* dx [n, cols] = dy [n, rows] W for the matrix `id` and those joined to it. */
 static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t rows, enum wh_param_id weight,
@@ -25,7 +26,7 @@ static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t 
     if (parts)
         wh_tensor_gemm(net, WH_TIME_GEMM_INPUT, &g, WH_TENSOR_BACKWARD);
     else
-        wh_net_gemm(net, WH_TIME_GEMM_INPUT, &g);
+        wh_tensor_columns(net, WH_TIME_GEMM_INPUT, &g);
 }
 
 static void weight_gradient(struct wh_net *net, uint32_t piece, enum wh_param_id weight, int layer, const void *dy,
@@ -40,6 +41,8 @@ static void activate_back(struct wh_net *net, size_t n, void *up, const void *d_
     const size_t F = net->local.F;
     const bool gated = net->local.gated;
     const size_t width = gated ? 2 * F : F;
+    wh_state_want(net, up, WH_STATE_CHANNELS, "input of the activation", "activation, backward");
+    wh_state_want(net, d_act, WH_STATE_CHANNELS, "gradient of the activation", "activation, backward");
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         float *scratch = wh_rows_scratch(net), *out = wh_rows_target(net, up, t * width, scratch);
@@ -59,6 +62,10 @@ static void attention_back(struct wh_net *net, const struct wh_pass *pass, int l
     const uint64_t since = wh_clock_ns();
     const struct wh_model *m = &net->local;
     const size_t Hkv = m->Hkv, R = m->H / Hkv, D = m->D, q_width = m->H * D, width = q_width + 2 * Hkv * D;
+    wh_state_want(net, a->qkv, WH_STATE_CHANNELS, "queries, keys and values", "attention, backward");
+    wh_state_want(net, a->attn, WH_STATE_CHANNELS, "result of the attention", "attention, backward");
+    wh_state_want(net, d_attn, WH_STATE_CHANNELS, "gradient of the attention's result", "attention, backward");
+    wh_state_set(net, d_qkv, WH_STATE_CHANNELS);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t i = 0; i < pass->sequences * Hkv; i++) {
         struct wh_attention job;
@@ -78,6 +85,7 @@ static void rotate_back(struct wh_net *net, const struct wh_pass *pass, void *d_
     const uint64_t since = wh_clock_ns();
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), D = m->D, half = D / 2, heads = m->H + m->Hkv, width = (heads + m->Hkv) * D;
+    wh_state_want(net, d_qkv, WH_STATE_CHANNELS, "gradient of queries, keys and values", "rotation, backward");
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         float *scratch = wh_rows_scratch(net), *row = wh_rows_target(net, d_qkv, t * width, scratch);
@@ -125,6 +133,7 @@ static void feed_forward_back(struct wh_net *net, const struct wh_pass *pass, ui
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, F = m->F, width = m->gated ? 2 * F : F;
     const enum wh_param_id up = m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP;
+    wh_state_place(net, layer, "feed-forward, backward");
     const void *rows = branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx);
 
     const void *dy = row_cut_gradients(net, piece, n, WH_P_MLP_DOWN, WH_P_MLP_DOWN_BIAS, layer, rows,
@@ -141,6 +150,7 @@ static void attention_branch_back(struct wh_net *net, const struct wh_pass *pass
                                   const void *x_in, struct wh_layer_acts *a, void *dx) {
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
+    wh_state_place(net, layer, "attention, backward");
     const void *rows = branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx);
     void *d_attn = a->act, *d_qkv = a->up; /* the feed-forward half is done with them */
 
@@ -168,6 +178,7 @@ static void save_branch_gradient(struct wh_net *net, const struct wh_pass *pass,
                                  const void *dx, void *to) {
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
     const struct wh_stream s = wh_pass_stream(net, pass);
+    wh_state_copy(net, to, dx);
     if (d.threshold)
         wh_dropout_rows(net, pass, &s, &d, to, dx);
     else
@@ -179,9 +190,11 @@ static void feed_forward_back_input(struct wh_net *net, const struct wh_pass *pa
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, F = m->F, width = m->gated ? 2 * F : F;
     void *d_up = s->d_up ? s->d_up : a->up;
+    wh_state_place(net, layer, "feed-forward, backward");
     save_branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx, s->dy_down);
     const void *dy = wh_tensor_gather(net, n, s->dy_down, WH_TENSOR_GATHER_GRAD);
     input_gradient(net, n, dy, C, WH_P_MLP_DOWN, layer, F, NULL, net->d_act);
+    wh_state_copy(net, d_up, a->up);
     if (s->d_up) memcpy(s->d_up, a->up, n * width * wh_dtype_bytes(net->shape.dtype));
     activate_back(net, n, d_up, net->d_act);
     input_gradient(net, n, d_up, width, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, layer, C, &net->parts_up, s->d_norm2);
@@ -193,6 +206,7 @@ static void attention_branch_back_input(struct wh_net *net, const struct wh_pass
                                         struct wh_layer_acts *a, struct wh_layer_saved *s, void *dx) {
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
+    wh_state_place(net, layer, "attention, backward");
     save_branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx, s->dy_o);
     const void *dy = wh_tensor_gather(net, n, s->dy_o, WH_TENSOR_GATHER_GRAD);
     input_gradient(net, n, dy, C, WH_P_ATTN_O, layer, q, NULL, net->d_act);
@@ -216,6 +230,7 @@ void wh_layer_backward_weight(struct wh_net *net, uint32_t piece, int layer, con
     const size_t F = m->F, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
     const void *d_up = s->d_up ? s->d_up : a->up;
     const size_t up_width = m->gated ? 2 * F : F;
+    wh_state_place(net, layer, "backward, weights");
     row_cut_gradients(net, piece, n, WH_P_MLP_DOWN, WH_P_MLP_DOWN_BIAS, layer, s->dy_down, WH_TENSOR_AGAIN, a->act, F);
     column_cut_gradients(net, piece, n, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, WH_P_MLP_UP_BIAS, layer, d_up, up_width,
                          a->norm2);

@@ -9,6 +9,7 @@
  * the sums scattered (model/tensor_sums.h). */
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 
 /* y [n, rows] = x [n, cols] W^T + b for the matrix `id` and those joined to it; `parts` NULL: one chain. */
 static struct wh_gemm linear(const struct wh_net *net, size_t n, const void *x, size_t cols, enum wh_param_id weight,
@@ -36,6 +37,7 @@ static void rotate(struct wh_net *net, const struct wh_pass *pass, void *qkv) {
     const uint64_t since = wh_clock_ns();
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), heads = m->H + m->Hkv, width = (heads + m->Hkv) * m->D;
+    wh_state_want(net, qkv, WH_STATE_CHANNELS, "queries, keys and values", "rotation");
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         float *scratch = wh_rows_scratch(net), *row = wh_rows_target(net, qkv, t * width, scratch);
@@ -80,6 +82,8 @@ void wh_attention_fill(const struct wh_net *net, const struct wh_pass *pass, int
 static void attention(struct wh_net *net, const struct wh_pass *pass, int layer, struct wh_layer_acts *a) {
     const uint64_t since = wh_clock_ns();
     const size_t H = net->local.H, R = H / net->local.Hkv;
+    wh_state_want(net, a->qkv, WH_STATE_CHANNELS, "queries, keys and values", "attention");
+    wh_state_set(net, a->attn, WH_STATE_CHANNELS);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t i = 0; i < pass->sequences * H; i++) {
         struct wh_attention job;
@@ -95,6 +99,8 @@ static void activate(struct wh_net *net, size_t n, const void *up, void *act) {
     const size_t F = net->local.F;
     const bool gated = net->local.gated;
     const size_t width = gated ? 2 * F : F;
+    wh_state_want(net, up, WH_STATE_CHANNELS, "input of the activation", "activation");
+    wh_state_set(net, act, WH_STATE_CHANNELS);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         float *scratch = wh_rows_scratch(net), *y = wh_rows_target(net, act, t * F, scratch + width);
@@ -114,6 +120,7 @@ static void add_branch(struct wh_net *net, const struct wh_pass *pass, int layer
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
     const struct wh_stream s = wh_pass_stream(net, pass);
     const size_t C = net->local.C;
+    wh_state_want(net, residual, wh_state_stream(net), "residual stream", "residual sum");
     if (!d.threshold) g->residual = (struct wh_gemm_in){residual, net->shape.dtype, C, false};
     wh_tensor_gemm(net, WH_TIME_GEMM_FORWARD, g, WH_TENSOR_FORWARD);
     if (!d.threshold) return;
@@ -134,10 +141,11 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
     const size_t n = wh_pass_tokens(pass), rows = wh_pass_stream(net, pass).rows;
     const size_t C = m->C, q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
 
+    wh_state_place(net, layer, "attention");
     wh_norm_forward(net, rows, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);
     const void *norm = wh_tensor_gather(net, n, a->norm1, WH_TENSOR_GATHER);
     struct wh_gemm g = linear(net, n, norm, C, WH_P_ATTN_Q, WH_P_ATTN_Q_BIAS, layer, q + 2 * kv, NULL, a->qkv);
-    wh_net_gemm(net, WH_TIME_GEMM_FORWARD, &g);
+    wh_tensor_columns(net, WH_TIME_GEMM_FORWARD, &g);
     if (!m->learned_positions) rotate(net, pass, a->qkv);
     if (pass->cache)
         wh_decode_attention(net, pass->cache, layer, a);
@@ -146,6 +154,7 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
     g = linear(net, n, a->attn, q, WH_P_ATTN_O, WH_P_ATTN_O_BIAS, layer, C, &net->parts_o, a->x_mid);
     add_branch(net, pass, layer, WH_SITE_ATTN_OUT, &g, x_in);
 
+    wh_state_place(net, layer, "feed-forward");
     wh_norm_forward(net, rows, a->x_mid, WH_P_MLP_NORM_GAIN, layer, a->norm2, a->norm2_stats);
     norm = wh_tensor_gather(net, n, a->norm2, WH_TENSOR_GATHER);
     g = linear(net, n, norm, C, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, WH_P_MLP_UP_BIAS, layer, m->gated ? 2 * F : F,
@@ -156,7 +165,7 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
         g.c = (struct wh_gemm_out){a->act, net->shape.dtype, F};
         g.activation = WH_GEMM_GELU_TANH;
     }
-    wh_net_gemm(net, WH_TIME_GEMM_FORWARD, &g);
+    wh_tensor_columns(net, WH_TIME_GEMM_FORWARD, &g);
     if (!fused) activate(net, n, a->up, a->act);
     if (!x_out) return;
     g = linear(net, n, a->act, F, WH_P_MLP_DOWN, WH_P_MLP_DOWN_BIAS, layer, C, &net->parts_down, x_out);
@@ -166,6 +175,7 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
 void wh_layer_recompute(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
                         struct wh_layer_acts *a) {
     const size_t rows = wh_pass_stream(net, pass).rows;
+    wh_state_place(net, layer, "recompute");
     wh_norm_forward(net, rows, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);
     wh_norm_forward(net, rows, a->x_mid, WH_P_MLP_NORM_GAIN, layer, a->norm2, a->norm2_stats);
     activate(net, wh_pass_tokens(pass), a->up, a->act);

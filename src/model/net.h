@@ -35,6 +35,7 @@
 struct wh_comm;
 struct wh_comm_job;
 struct wh_reduce;
+struct wh_states;
 
 enum wh_keep { WH_KEEP_ALL, WH_KEEP_SELECTIVE, WH_KEEP_INPUTS }; /* recompute: none, selective, full */
 
@@ -226,6 +227,7 @@ struct wh_net {
     struct wh_net_sums sum_matrix, sum_head, sum_vector;
     struct wh_net_sums sum_own, sum_groups; /* positions are cut: over this rank's in each group; over the groups */
     const struct wh_param **param;          /* [L + 1][WH_P_COUNT]; row L for tensors outside the layers */
+    struct wh_states *states;               /* debug builds: model/state.h */
 };
 
 /* Bytes of each ledger row that a net of this shape will take of its own memory, and of the job's (NULL: not asked),

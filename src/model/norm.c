@@ -2,6 +2,7 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 
 /* The norm's bias follows its gain in the parameter table; NULL for RMSNorm. */
 static const struct wh_param *norm_bias(const struct wh_net *net, enum wh_param_id gain, int layer) {
@@ -19,6 +20,8 @@ void wh_norm_forward(struct wh_net *net, size_t n, const void *x, enum wh_param_
     const float eps = net->local.norm_eps;
     const bool full = net->local.layer_norm;
     const struct wh_param *g = wh_net_param(net, gain, layer), *b = full ? norm_bias(net, gain, layer) : NULL;
+    wh_state_want(net, x, wh_state_stream(net), "residual stream", "norm");
+    wh_state_set(net, y, wh_state_stream(net));
 #pragma omp parallel num_threads(net->shape.threads)
     {
         float *scratch = wh_rows_scratch(net);
@@ -63,6 +66,8 @@ void wh_norm_gain_gradient(struct wh_net *net, uint32_t piece, const void *x, co
     const bool full = net->local.layer_norm;
     const struct wh_param *g = wh_net_param(net, gain, layer), *b = full ? norm_bias(net, gain, layer) : NULL;
     const struct norm_back context = {net, x, dy, stats};
+    wh_state_want(net, x, wh_state_stream(net), "residual stream", "norm's gain");
+    wh_state_want(net, dy, wh_state_stream(net), "gradient of a norm's output", "norm's gain");
     wh_gradient_vectors(net, piece, g, b, gain_row, &context);
     wh_net_book(net, WH_TIME_NORM_BACK, since);
 }
@@ -73,6 +78,10 @@ void wh_norm_input_gradient(struct wh_net *net, size_t n, const void *x, const f
     const size_t C = net->local.C;
     const bool full = net->local.layer_norm;
     const struct wh_param *g = wh_net_param(net, gain, layer);
+    wh_state_want(net, x, wh_state_stream(net), "residual stream", "norm, backward");
+    wh_state_want(net, dy, wh_state_stream(net), "gradient of a norm's output", "norm, backward");
+    if (add) wh_state_want(net, dx, wh_state_stream(net), "gradient of the residual stream", "norm, backward");
+    wh_state_set(net, dx, wh_state_stream(net));
 #pragma omp parallel num_threads(net->shape.threads)
     {
         float *scratch = wh_rows_scratch(net), *back = scratch + 2 * C;

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "model/state.h"
+
 enum { LOGITS_BYTES_MAX = 112 << 20 }; /* a block of logits: big enough for the GEMM, small beside the states */
 
 /* Tokens per block of logits: whole sequences, or an even part of one (whole ones if chunks must stay together). */
@@ -208,6 +210,7 @@ enum wh_status wh_net_tables_new(struct wh_net *net) {
         net->own = (struct wh_range){s->data.owner_border[s->data.rank], s->data.owner_border[s->data.rank + 1]};
     net->loss_block = wh_net_loss_block(s);
     WH_TRY(new_all_parts(net));
+    WH_TRY(wh_states_new(net));
     if (!s->train) return WH_OK;
     WH_TRY(new_matrix_sums(s, s->micro_batch * s->T, &net->sum_matrix));
     WH_TRY(new_matrix_sums(s, net->loss_block, &net->sum_head));
@@ -240,4 +243,5 @@ void wh_net_tables_free(struct wh_net *net) {
     free_sums(&net->sum_matrix), free_sums(&net->sum_head), free_sums(&net->sum_vector);
     free_sums(&net->sum_own), free_sums(&net->sum_groups);
     free(net->vector_border), free(net->vector_at);
+    wh_states_free(net);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/rows.h"
+#include "model/state.h"
 
 const char *wh_tensor_row_name(const struct wh_net_shape *s, enum wh_tensor_row row) {
     static const char *const names[WH_TENSOR_ROW_COUNT][2] = {
@@ -81,6 +82,8 @@ static void run_row(struct wh_net *net, enum wh_tensor_row row, size_t tokens, v
 }
 
 static void run_head(struct wh_net *net, float *values, size_t count, enum wh_dtype dtype, enum wh_redop op) {
+    wh_state_want(net, values, WH_STATE_PARTIAL, "numbers of the softmax", "tp.head.all_reduce");
+    wh_state_set(net, values, WH_STATE_REPLICATED);
     if (wh_net_tensor_ranks(&net->shape) == 1) return;
     struct wh_comm_call call = wh_tensor_call(&net->shape, WH_TENSOR_HEAD, count, NULL);
     call.dtype = dtype, call.redop = op;
@@ -94,20 +97,29 @@ void wh_tensor_select(struct wh_net *net, float *values, size_t count) {
 }
 
 void wh_tensor_select_rows(struct wh_net *net, size_t tokens) {
+    wh_state_want(net, net->tp_partial, WH_STATE_PARTIAL, "rows of the token table",
+                  wh_tensor_row_name(&net->shape, WH_TENSOR_EMBED));
     run_row(net, WH_TENSOR_EMBED, tokens, net->tp_partial);
+    wh_state_set(net, net->tp_partial, wh_state_stream(net));
 }
 
 void wh_tensor_gather_embedded(struct wh_net *net, size_t tokens, void *rows) {
+    wh_state_want(net, net->dx, WH_STATE_POSITIONS, "gradients of the embedded tokens", "tp.embed.all_gather");
     run_row(net, WH_TENSOR_EMBED_GRAD, tokens, rows);
+    wh_state_set(net, net->dx, WH_STATE_REPLICATED);
 }
 
 void wh_tensor_join_vectors(struct wh_net *net, uint32_t unit) {
     const size_t first = net->vector_border[unit], elems = net->vector_border[unit + 1] - first;
     const size_t groups = wh_net_groups(&net->shape), e = wh_dtype_bytes(wh_net_sum_dtype(&net->shape));
-    if (elems) run_row(net, WH_TENSOR_VECTORS, groups * elems, (char *)net->vector_sums + groups * first * e);
+    if (elems == 0) return;
+    wh_state_want(net, &net->vector_border[unit], WH_STATE_PARTIAL, "gradients of vectors", "tp.grad.all_reduce");
+    run_row(net, WH_TENSOR_VECTORS, groups * elems, (char *)net->vector_sums + groups * first * e);
+    wh_state_set(net, &net->vector_border[unit], WH_STATE_REPLICATED);
 }
 
 const void *wh_tensor_gather(struct wh_net *net, size_t tokens, const void *rows, enum wh_tensor_row row) {
+    wh_state_want(net, rows, wh_state_stream(net), "rows of the stream", "gather");
     if (!wh_net_cuts_stream(&net->shape)) return rows;
     const uint64_t since = wh_clock_ns();
     const struct wh_stream s = wh_stream_of(net, tokens);
@@ -117,6 +129,7 @@ const void *wh_tensor_gather(struct wh_net *net, size_t tokens, const void *rows
         memcpy(wh_rows_at(net, net->tp_full, wh_stream_token(&s, at) * C), wh_rows_at(net, rows, at * C), bytes);
     wh_net_book(net, WH_TIME_ACTIVATION, since);
     run_row(net, row, tokens, net->tp_full);
+    wh_state_set(net, net->tp_full, WH_STATE_REPLICATED);
     return net->tp_full;
 }
 
@@ -144,17 +157,29 @@ static void finish(struct wh_net *net, const struct wh_gemm *g, const float *sum
     wh_net_book(net, WH_TIME_ACTIVATION, since);
 }
 
+void wh_tensor_columns(struct wh_net *net, enum wh_time time, const struct wh_gemm *g) {
+    wh_state_want(net, g->a.data, WH_STATE_REPLICATED, "left factor", "product with own columns");
+    wh_net_gemm(net, time, g);
+    wh_state_set(net, g->c.data, WH_STATE_CHANNELS);
+    if (g->pre.data) wh_state_set(net, g->pre.data, WH_STATE_CHANNELS);
+}
+
 void wh_tensor_product(struct wh_net *net, enum wh_time time, const struct wh_gemm *g, size_t first) {
+    const char *rows = (const char *)g->c.data - first * g->c.ld * wh_dtype_bytes(g->c.dtype);
     struct wh_gemm partial = *g;
+    wh_state_want(net, g->a.data, WH_STATE_CHANNELS, "left factor", "product with own rows");
     if (wh_net_tensor_ranks(&net->shape) > 1) {
         partial.c = (struct wh_gemm_out){net->tp_partial + first * g->n, WH_F32, g->n};
         partial.bias = NULL;
         partial.residual = (struct wh_gemm_in){0};
     }
     wh_net_gemm(net, time, &partial);
+    wh_state_set(net, rows, WH_STATE_PARTIAL);
 }
 
 void wh_tensor_join(struct wh_net *net, const struct wh_gemm *g, enum wh_tensor_row row) {
+    wh_state_want(net, g->c.data, WH_STATE_PARTIAL, "product with own rows", wh_tensor_row_name(&net->shape, row));
+    wh_state_set(net, g->c.data, wh_state_stream(net));
     if (wh_net_tensor_ranks(&net->shape) == 1) return;
     WH_ASSERT(g->n == net->local.C);
     run_row(net, row, g->m, net->tp_partial);

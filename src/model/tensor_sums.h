@@ -53,6 +53,9 @@ static inline size_t wh_stream_token(const struct wh_stream *s, size_t row) {
     return row / s->length * s->stride + s->first + row % s->length;
 }
 
+/* Runs g, whose A is that of all tensor ranks, and whose columns are this one's: nothing is moved. */
+void wh_tensor_columns(struct wh_net *net, enum wh_time time, const struct wh_gemm *g);
+
 /* Runs g, whose C is [rows of the stream, n <= C] in the compute dtype, with its epilogue of bias and residual (rows of the
  * stream), over all tensor ranks. With one rank: the product alone. */
 void wh_tensor_gemm(struct wh_net *net, enum wh_time time, struct wh_gemm *g, enum wh_tensor_row row);

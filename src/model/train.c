@@ -5,6 +5,7 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
+#include "model/state.h"
 
 static void *row_of(const struct wh_net *net, const void *matrix, size_t row) {
     return wh_rows_at(net, matrix, row * net->local.C);
@@ -193,6 +194,8 @@ void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx) {
     const struct wh_stream s = wh_stream_of(net, (size_t)net->shape.micro_batch * net->shape.T);
     void *rows = embedded_rows(net, index);
     const size_t bytes = s.length * net->local.C * wh_dtype_bytes(net->shape.dtype);
+    wh_state_want(net, dx, wh_state_stream(net), "gradients of the embedded tokens", "the tables");
+    wh_state_set(net, net->dx, wh_state_stream(net));
     for (size_t r = 0; r < s.rows && rows != dx; r += s.length)
         memcpy(row_of(net, rows, wh_stream_token(&s, r)), row_of(net, dx, r), bytes);
 }
@@ -207,8 +210,11 @@ enum wh_status wh_net_gather_embedded(struct wh_net *net) {
 enum wh_status wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,
                             uint32_t step) {
     const struct wh_net_micro micro = {batch, index, step, grad_scale};
+    void *dx = wh_net_grad_rows(net, 0, index, 0);
     WH_TRY(wh_net_chunk_forward(net, 0, &micro, 0, NULL));
-    return wh_net_chunk_backward(net, 0, &micro, 0, wh_net_grad_rows(net, 0, index, 0));
+    WH_TRY(wh_net_chunk_backward(net, 0, &micro, 0, dx));
+    wh_net_keep_embedded(net, index, dx);
+    return WH_OK;
 }
 
 /* Token losses of leaf `leaf` (group, then chunk of Q*S) in order. */
@@ -227,6 +233,7 @@ static uint32_t loss_chunks(const struct wh_net *net) { return net->shape.grain.
 void wh_net_finish_leaves(struct wh_net *net) {
     const uint32_t chunks = loss_chunks(net), own = net->shape.grain.data / wh_net_ranks(&net->shape) * chunks;
     const uint32_t first = net->shape.data.rank * own;
+    wh_state_set(net, net->leaf_loss, WH_STATE_LOCAL);
     memset(net->leaf_loss, 0, (size_t)net->shape.grain.data * chunks * sizeof *net->leaf_loss);
     if (!net->logits || net->shape.tensor.rank > 0) return; /* others have the same */
     for (uint32_t leaf = first; leaf < first + own; leaf++) net->leaf_loss[leaf] = leaf_loss(net, leaf, chunks);
@@ -241,6 +248,7 @@ double wh_net_finish_loss(const struct wh_net *net) {
     const uint32_t leaves = net->shape.grain.data * loss_chunks(net);
     double stack[WH_TREE_DEPTH_MAX];
     uint32_t depth = 0;
+    wh_state_want(net, net->leaf_loss, WH_STATE_REDUCED, "losses of leaves", "the batch's loss");
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
         stack[depth++] = net->leaf_loss[leaf];
         for (unsigned m = wh_tree_merges(leaf, leaves); m > 0; m--, depth--) stack[depth - 2] += stack[depth - 1];
@@ -251,6 +259,7 @@ double wh_net_finish_loss(const struct wh_net *net) {
 double wh_net_finish(struct wh_net *net, const struct wh_net_batch *batch, uint32_t step) {
     WH_ASSERT(wh_net_ranks(&net->shape) == 1);
     wh_net_finish_leaves(net);
+    wh_state_set(net, net->leaf_loss, WH_STATE_REDUCED); /* all are here */
     wh_net_finish_gradients(net, batch, step);
     return wh_net_finish_loss(net);
 }
@@ -297,6 +306,7 @@ enum wh_status wh_net_evaluate(struct wh_net *net, const struct wh_net_batch *ba
 void wh_net_logits(struct wh_net *net, const uint32_t *ids, uint32_t tokens, float *logits) {
     const struct wh_pass pass = {.ids = ids, .sequences = 1, .T = tokens};
     WH_ASSERT(tokens >= 1 && tokens <= net->shape.T);
-    const void *x = wh_net_forward(net, &pass);
-    wh_head_logits(net, row_of(net, x, tokens - 1), 1, logits);
+    const void *x = wh_net_forward(net, &pass), *last = row_of(net, x, tokens - 1);
+    wh_state_copy(net, last, x);
+    wh_head_logits(net, last, 1, logits);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/state.h"
 #include "run/booked.h"
 
 /* ---- making the plans ---- */
@@ -146,19 +147,26 @@ void wh_engine_close(struct wh_engine *e) {
 
 /* ---- moving ---- */
 
+/* The buffer to fill next, or to pass on. */
+static void *output(const struct wh_engine *e, enum wh_engine_kind kind) {
+    const uint32_t current = e->out[kind].current;
+    return kind == WH_ENGINE_ACT ? e->net->act_out[current] : e->net->grad_out[current];
+}
+
 /* The buffer to fill next, free. */
 static enum wh_status take_output(struct wh_engine *e, enum wh_engine_kind kind, void **buffer) {
     struct wh_engine_outputs *o = &e->out[kind];
     struct wh_comm_plan *busy = o->busy[o->current];
     if (busy) WH_TRY(wh_booked_wait(e->net, busy));
     o->busy[o->current] = NULL;
-    *buffer = kind == WH_ENGINE_ACT ? e->net->act_out[o->current] : e->net->grad_out[o->current];
+    *buffer = output(e, kind);
     return WH_OK;
 }
 
 static enum wh_status send(struct wh_engine *e, enum wh_engine_kind kind, uint32_t peer) {
     struct wh_engine_outputs *o = &e->out[kind];
     struct wh_comm_plan *plan = o->send[o->current][peer_number(e, peer)];
+    wh_state_want(e->net, output(e, kind), wh_state_stream(e->net), "message", "another stage");
     WH_TRY(wh_booked_start(e->net, plan));
     o->busy[o->current] = plan;
     o->current = (o->current + 1) % WH_NET_OUTPUTS;
@@ -171,11 +179,13 @@ static size_t message_bytes(const struct wh_engine *e) {
 
 static void pass(struct wh_engine *e, enum wh_engine_kind kind, void *to) {
     struct wh_engine_outputs *o = &e->out[kind];
-    memcpy(to, kind == WH_ENGINE_ACT ? e->net->act_out[o->current] : e->net->grad_out[o->current], message_bytes(e));
+    memcpy(to, output(e, kind), message_bytes(e));
+    wh_state_copy(e->net, to, output(e, kind));
     o->current = (o->current + 1) % WH_NET_OUTPUTS;
 }
 
 static enum wh_status receive(struct wh_engine *e, enum wh_engine_kind kind, uint32_t slot, uint32_t peer) {
+    wh_state_set(e->net, kind == WH_ENGINE_ACT ? e->net->slot[slot].x[0] : e->net->grad[slot], wh_state_stream(e->net));
     return wh_booked_run(e->net, e->receive[kind][slot * WH_ENGINE_PEERS + peer_number(e, peer)]);
 }
 
@@ -223,6 +233,7 @@ static enum wh_status backward(struct wh_engine *e, const struct wh_sched_instr 
     }
     WH_TRY(take_output(e, WH_ENGINE_GRAD, &out));
     memcpy(out, dx, message_bytes(e));
+    wh_state_copy(e->net, out, dx);
     return WH_OK;
 }
 
@@ -294,13 +305,27 @@ static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch
     return settle(e);
 }
 
+static enum wh_status move_embedded(struct wh_engine *e) {
+    if (wh_stage_is_first(e->stage))
+        wh_state_want(e->net, e->net->dx, WH_STATE_REPLICATED, "gradients of the embedded tokens", "the last stage");
+    else
+        wh_state_set(e->net, e->net->dx, WH_STATE_REPLICATED);
+    return wh_booked_run(e->net, e->embed_move);
+}
+
 /* Gradients of the embedded tokens go where a table is: to the last stage if that owns it, then to all replicas. */
 static enum wh_status collect(struct wh_engine *e) {
     WH_TRY(wh_net_gather_embedded(e->net));
-    if (e->embed_move) WH_TRY(wh_booked_run(e->net, e->embed_move));
+    if (e->embed_move) WH_TRY(move_embedded(e));
     if (!e->replica.net) return WH_OK;
     WH_TRY(wh_replica_gather_embedded(&e->replica));
     return wh_replica_collect(&e->replica);
+}
+
+static enum wh_status sum_losses(struct wh_engine *e) {
+    wh_state_want(e->net, e->net->leaf_loss, WH_STATE_LOCAL, "losses of leaves", "the sum over ranks");
+    wh_state_set(e->net, e->net->leaf_loss, WH_STATE_REDUCED);
+    return e->loss ? wh_booked_run(e->net, e->loss) : WH_OK;
 }
 
 enum wh_status wh_engine_step(struct wh_engine *e, const struct wh_net_batch *batch, float grad_scale, uint32_t step,
@@ -309,7 +334,7 @@ enum wh_status wh_engine_step(struct wh_engine *e, const struct wh_net_batch *ba
     WH_TRY(run_program(e, batch, grad_scale, step));
     WH_TRY(collect(e));
     wh_net_finish_leaves(e->net);
-    if (e->loss) WH_TRY(wh_booked_run(e->net, e->loss));
+    WH_TRY(sum_losses(e));
     const uint64_t since = wh_trace_now(e->trace);
     wh_net_finish_gradients(e->net, batch, step);
     wh_trace_span(e->trace, WH_TRACK_COMPUTE, "embeddings' gradients", since);
@@ -318,6 +343,7 @@ enum wh_status wh_engine_step(struct wh_engine *e, const struct wh_net_batch *ba
 }
 
 enum wh_status wh_engine_norm(struct wh_engine *e, struct wh_adamw *adamw, double *norm) {
+    wh_state_want_gradients(e->net, 0, adamw->buffers.params->buffer_elems, WH_STATE_REDUCED, "the gradient norm");
     wh_adamw_partials(adamw);
     if (e->norm) WH_TRY(wh_booked_run(e->net, e->norm));
     *norm = wh_adamw_norm(adamw);
@@ -330,6 +356,7 @@ enum wh_status wh_engine_compare(struct wh_engine *e, uint64_t step) {
 }
 
 void wh_engine_updated(struct wh_engine *e) {
+    wh_state_set_gradients(e->net, 0, e->net->shape.params->buffer_elems, WH_STATE_UNDEFINED);
     wh_zero_updated(&e->plan.zero);
     e->table_fresh = false;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/gradient.h"
+#include "model/state.h"
 #include "run/booked.h"
 
 /* ---- hooks ---- */
@@ -55,8 +56,11 @@ static enum wh_status room(void *context, uint32_t unit) {
 static enum wh_status done(void *context, uint32_t unit) {
     struct wh_replica *r = context;
     const struct wh_zero_plan *zero = &r->plan->zero;
-    for (; r->started < zero->bucket_count && zero->bucket[r->started].unit == unit; r->started++)
+    for (; r->started < zero->bucket_count && zero->bucket[r->started].unit == unit; r->started++) {
+        const struct wh_zero_bucket *b = &zero->bucket[r->started];
+        wh_state_want_gradients(r->net, b->first, b->end, WH_STATE_LOCAL, "the reduction of a bucket");
         WH_TRY(wh_booked_start(r->net, r->bucket[r->started]));
+    }
     const uint64_t since = wh_clock_ns();
     enum wh_status status = wh_comm_progress(r->job);
     wh_net_book(r->net, WH_TIME_COMM, since);
@@ -151,12 +155,16 @@ void wh_replica_close(struct wh_replica *r) {
 /* ---- the end of a step ---- */
 
 enum wh_status wh_replica_gather_embedded(struct wh_replica *r) {
-    return r->embed ? wh_booked_start(r->net, r->embed) : WH_OK;
+    if (!r->embed) return WH_OK;
+    wh_state_want(r->net, r->net->dx, WH_STATE_REPLICATED, "gradients of the embedded tokens", "the replicas' gather");
+    return wh_booked_start(r->net, r->embed);
 }
 
 enum wh_status wh_replica_collect(struct wh_replica *r) {
     WH_ASSERT(r->started == r->plan->zero.bucket_count);
     while (r->kept < r->started) WH_TRY(keep_one(r));
     r->started = r->kept = 0;
-    return r->embed ? wh_booked_wait(r->net, r->embed) : WH_OK;
+    if (!r->embed) return WH_OK;
+    wh_state_set(r->net, r->net->dx, WH_STATE_REDUCED);
+    return wh_booked_wait(r->net, r->embed);
 }
