@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "plan/layout.h"
+#include "run/traffic.h"
 
 enum { RANKS_SHOWN = 64 };
 
@@ -10,7 +11,7 @@ struct args {
     struct wh_cli_common common;
     const char *config, *balance;
     struct wh_option_list sets;
-    uint64_t ranks_per_machine;
+    uint64_t ranks_per_machine, books;
     bool all;
 };
 
@@ -22,6 +23,8 @@ static const struct wh_option options[] = {
     {"balance", 0, WH_OPTION_TEXT, offsetof(struct args, balance), "WHAT",
      "what-if: share layers out by their number (layers; blocks: embedding and head count as one each)"},
     {"all", 0, WH_OPTION_FLAG, offsetof(struct args, all), NULL, "list every rank, however many"},
+    {"books", 0, WH_OPTION_UINT, offsetof(struct args, books), "RANK",
+     "also the books of a rank, as its run will predict them: what it holds, and moves in a step"},
     WH_CLI_COMMON(struct args),
     {0}};
 
@@ -37,6 +40,74 @@ static const char *stage_ends(const struct wh_layout *l, uint32_t stage) {
     if (first && last) return "embedding, head";
     if (first) return l->tied_copy ? "embedding (a copy of the head)" : "embedding";
     return last ? "head" : "";
+}
+
+/* --- books --- */
+
+struct books {
+    struct wh_config config; /* as a run takes it: what isn't built is refused */
+    struct wh_stage stage;
+    struct wh_traffic traffic;     /* a step without comparison */
+    uint64_t memory[WH_ROW_COUNT]; /* bytes */
+};
+
+static enum wh_status count_books(struct books *b, uint64_t rank) {
+    const uint32_t world = wh_config_ranks(&b->config);
+    struct wh_arena own = {0}, shared = {0};
+    if (rank >= world) return WH_FAIL(WH_USAGE, "--books %llu: there are %u ranks", (unsigned long long)rank, world);
+    WH_TRY(wh_stage_new(&b->config, (uint32_t)rank, &b->stage));
+    enum wh_status status = wh_traffic_new(&b->stage, b->config.optimizer.bucket_bytes, &b->traffic);
+    if (status == WH_OK) status = wh_net_predict(&b->stage.shape, &own, &shared);
+    if (status == WH_OK) wh_traffic_step(&b->traffic, false);
+    for (int i = 0; i < WH_ROW_COUNT; i++) b->memory[i] = own.row_bytes[i] + shared.row_bytes[i];
+    if (world > 1) b->memory[WH_ROW_COMM] += wh_comm_job_own_bytes(world);
+    return status;
+}
+
+static void books_free(struct books *b) {
+    wh_traffic_free(&b->traffic);
+    wh_stage_free(&b->stage);
+    wh_config_free(&b->config);
+}
+
+static enum wh_status books_new(const struct args *a, struct books *out) {
+    WH_TRY(wh_cli_config_load(a->config, &a->sets, &out->config));
+    const enum wh_status status = count_books(out, a->books);
+    if (status != WH_OK) books_free(out);
+    return status;
+}
+
+static uint64_t memory_total(const struct books *b) {
+    uint64_t total = 0;
+    for (int i = 0; i < WH_ROW_COUNT; i++) total += b->memory[i];
+    return total;
+}
+
+static void print_books(const struct books *b) {
+    printf("\nrank %u holds %36s\n", b->stage.rank, "bytes");
+    for (int i = 0; i < WH_ROW_COUNT; i++)
+        if (b->memory[i]) printf("%-24s %18llu\n", wh_row_name((enum wh_row)i), (unsigned long long)b->memory[i]);
+    printf("%-24s %18llu\n", "memory.total", (unsigned long long)memory_total(b));
+    if (b->stage.mesh.world == 1) return;
+    printf("\nrank %u moves in a step %9s %18s\n", b->stage.rank, "calls", "sent bytes");
+    for (int i = 0; i < WH_TRAFFIC_COUNT; i++)
+        if (b->traffic.row[i].calls)
+            printf("%-24s %8llu %18llu\n", wh_traffic_row_name(&b->traffic, (enum wh_traffic_row)i),
+                   (unsigned long long)b->traffic.row[i].calls, (unsigned long long)b->traffic.row[i].sent_bytes);
+}
+
+static json_t *books_json(const struct books *b) {
+    json_t *memory = json_object(), *step = json_array();
+    for (int i = 0; i < WH_ROW_COUNT; i++)
+        json_object_set_new(memory, wh_row_name((enum wh_row)i), json_integer((json_int_t)b->memory[i]));
+    json_object_set_new(memory, "memory.total", json_integer((json_int_t)memory_total(b)));
+    for (int i = 0; i < WH_TRAFFIC_COUNT; i++)
+        if (b->traffic.row[i].calls)
+            json_array_append_new(
+                step,
+                json_pack("{sssIsI}", "row", wh_traffic_row_name(&b->traffic, (enum wh_traffic_row)i), "calls",
+                          (json_int_t)b->traffic.row[i].calls, "sent_bytes", (json_int_t)b->traffic.row[i].sent_bytes));
+    return json_pack("{sIsoso}", "rank", (json_int_t)b->stage.rank, "memory", memory, "step", step);
 }
 
 /* --- text --- */
@@ -65,6 +136,27 @@ static void print_stages(const struct wh_layout *l) {
         snprintf(layers, sizeof layers, "%zu: %zu-%zu", l->layer_border[s + 1] - l->layer_border[s], l->layer_border[s],
                  l->layer_border[s + 1] - 1);
         printf("%5u  %5u  %-16s  %s\n", s, wh_sched_stage_rank(&l->shape, s), layers, stage_ends(l, s));
+    }
+}
+
+static void print_range(int width, struct wh_range r, const char *empty) {
+    char text[48];
+    snprintf(text, sizeof text, "%zu-%zu", r.begin, r.end - 1);
+    printf("  %*s", width, r.begin == r.end ? empty : text);
+}
+
+static void print_slices(const struct wh_layout *l) {
+    if (l->mesh.degrees.tp == 1) return;
+    printf("\ntp     heads  kv heads  feed-forward     vocabulary     positions\n");
+    for (uint32_t t = 0; t < l->mesh.degrees.tp; t++) {
+        const struct wh_layout_slices *s = &l->slices[t];
+        printf("%2u", t);
+        print_range(8, s->heads, "none");
+        print_range(8, s->kv_heads, "none");
+        print_range(12, s->channels, "none");
+        print_range(13, s->tokens, "none");
+        print_range(12, s->positions, "not known");
+        printf("\n");
     }
 }
 
@@ -98,6 +190,7 @@ static void print_text(const struct wh_layout *l, bool all, bool what_if) {
     wh_text_fini(&line);
     print_groups(&l->mesh);
     print_stages(l);
+    print_slices(l);
     if (what_if) print_layers_key(l);
     print_ranks(l, all);
 }
@@ -126,6 +219,26 @@ static json_t *stages_json(const struct wh_layout *l) {
     return stages;
 }
 
+static void range_json(json_t *o, const char *first, const char *count, struct wh_range r) {
+    json_object_set_new(o, first, json_integer((json_int_t)r.begin));
+    json_object_set_new(o, count, json_integer((json_int_t)(r.end - r.begin)));
+}
+
+static json_t *slices_json(const struct wh_layout *l) {
+    json_t *list = json_array();
+    for (uint32_t t = 0; t < l->mesh.degrees.tp; t++) {
+        const struct wh_layout_slices *s = &l->slices[t];
+        json_t *o = json_pack("{sI}", "tp", (json_int_t)t);
+        range_json(o, "first_head", "heads", s->heads);
+        range_json(o, "first_kv_head", "kv_heads", s->kv_heads);
+        range_json(o, "first_channel", "channels", s->channels);
+        range_json(o, "first_token", "tokens", s->tokens);
+        range_json(o, "first_position", "positions", s->positions);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *rank_json(const struct wh_layout *l, uint32_t rank) {
     const struct wh_mesh_place p = wh_mesh_place(&l->mesh, rank);
     const struct wh_layout_rank *k = &l->rank[rank];
@@ -137,7 +250,7 @@ static json_t *rank_json(const struct wh_layout *l, uint32_t rank) {
                      (json_int_t)k->optimizer_bytes);
 }
 
-static void print_json(const struct wh_layout *l) {
+static void print_json(const struct wh_layout *l, const struct books *books) {
     json_t *o = wh_cli_json_new("layout"), *groups = json_object(), *ranks = json_array();
     const struct wh_mesh_degrees *d = &l->mesh.degrees;
     json_object_set_new(o, "world", json_integer(l->mesh.world));
@@ -150,8 +263,10 @@ static void print_json(const struct wh_layout *l) {
         json_object_set_new(groups, wh_mesh_axis_name(shown_axes[i]), groups_json(&l->mesh, shown_axes[i]));
     json_object_set_new(o, "groups", groups);
     json_object_set_new(o, "stages", stages_json(l));
+    json_object_set_new(o, "tensor_ranks", slices_json(l));
     for (uint32_t r = 0; r < l->mesh.world; r++) json_array_append_new(ranks, rank_json(l, r));
     json_object_set_new(o, "ranks", ranks);
+    if (books) json_object_set_new(o, "books", books_json(books));
     wh_cli_json_print(o);
 }
 
@@ -169,29 +284,41 @@ static enum wh_status balance_of(const char *word, enum wh_stages_balance *out) 
     return WH_FAIL(WH_USAGE, "--balance %s: cost (as a run does), layers or blocks", word);
 }
 
-static enum wh_status run(const struct args *a) {
+static enum wh_status show(const struct args *a, const struct books *books) {
     struct wh_config c;
     struct wh_layout layout;
     struct wh_layout_options o = {.ranks_per_machine = (uint32_t)a->ranks_per_machine};
-    if (a->ranks_per_machine > WH_MESH_WORLD_MAX)
-        return WH_FAIL(WH_USAGE, "--ranks-per-machine: at most %d", WH_MESH_WORLD_MAX);
     WH_TRY(balance_of(a->balance, &o.balance));
     WH_TRY(wh_cli_config_load_plan(a->config, &a->sets, &c));
     const enum wh_status status = wh_layout_new(&c, &o, &layout);
     wh_config_free(&c);
     WH_TRY(status);
-    if (wh_cli_json())
-        print_json(&layout);
-    else
+    if (wh_cli_json()) {
+        print_json(&layout, books);
+    } else {
         print_text(&layout, a->all, o.balance != WH_BALANCE_COST);
+        if (books) print_books(books);
+    }
     wh_layout_free(&layout);
     return WH_OK;
 }
 
+static enum wh_status run(const struct args *a) {
+    static struct books books; /* the stage points into itself */
+    if (a->ranks_per_machine > WH_MESH_WORLD_MAX)
+        return WH_FAIL(WH_USAGE, "--ranks-per-machine: at most %d", WH_MESH_WORLD_MAX);
+    if (a->books == UINT64_MAX) return show(a, NULL);
+    WH_TRY(books_new(a, &books));
+    const enum wh_status status = show(a, &books);
+    books_free(&books);
+    return status;
+}
+
 int wh_cmd_layout(int argc, char **argv) {
-    struct args args = {0};
+    struct args args = {.books = UINT64_MAX};
     int code;
-    if (!wh_cli_begin("layout", "Shows the ranks of a run configuration: places, groups, layers, parameters, bytes.",
+    if (!wh_cli_begin("layout",
+                      "Shows the ranks of a run configuration: places, groups, layers, slices, parameters, bytes.",
                       options, argc, argv, &args, &args.common, &code))
         return code;
     return wh_cli_end(run(&args));

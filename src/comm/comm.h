@@ -137,8 +137,8 @@ enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_link
  *  ALL_TO_ALL                   c, n divides it   c                  never
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
- * With blocks: a rank's slice begins in the first of them. In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
- * aligned to their elements. Of an empty slice the buffer may be NULL; otherwise it lies in the arena if the others' do. */
+ * With blocks: a rank's slice begins in the first of them. In place on one rank means in place on all (REDUCE: root alone
+ * decides). in and out otherwise don't overlap. Pointers are aligned to their elements. Of an empty slice the buffer may be NULL; otherwise it lies in the arena if the others' do. */
 enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
                   WH_ALL_REDUCE,
                   WH_REDUCE_SCATTER,

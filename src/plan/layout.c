@@ -71,12 +71,36 @@ static enum wh_status fill_ranks(struct builder *b) {
     return WH_OK;
 }
 
+/* Of n, cut into grain.tensor slices, those of tensor rank t. */
+static struct wh_range slices_of(const struct builder *b, size_t n, uint32_t t) {
+    const uint32_t S = b->c->grain.tensor, each = S / b->l->mesh.degrees.tp;
+    return (struct wh_range){wh_grain_slice(n, S, t * each).begin, wh_grain_slice(n, S, (t + 1) * each - 1).end};
+}
+
+static struct wh_range positions_of(const struct builder *b, uint32_t t) {
+    const struct wh_mesh_degrees *d = &b->l->mesh.degrees;
+    const bool cut = b->c->parallelism.tp_mode == WH_TP_REDUCE_SCATTER;
+    if (d->cp > 1) return (struct wh_range){0, 0};
+    return wh_grain_chunk(b->c->tokens.sequence_length, cut ? d->tp : 1, cut ? t : 0);
+}
+
+static void fill_slices(struct builder *b) {
+    const struct wh_model *m = &b->c->arch;
+    for (uint32_t t = 0; t < b->l->mesh.degrees.tp; t++)
+        b->l->slices[t] = (struct wh_layout_slices){.heads = slices_of(b, m->H, t),
+                                                    .kv_heads = slices_of(b, m->Hkv, t),
+                                                    .channels = slices_of(b, m->F, t),
+                                                    .tokens = slices_of(b, m->V, t),
+                                                    .positions = positions_of(b, t)};
+}
+
 static enum wh_status allocate(struct builder *b) {
     const struct wh_mesh *m = &b->l->mesh;
     b->held = calloc(b->params.count, sizeof *b->held);
     b->border = calloc((size_t)wh_mesh_group_size(m, WH_AXIS_DATA) + 1, sizeof *b->border);
     b->l->rank = calloc(m->world, sizeof *b->l->rank);
-    if (b->held && b->border && b->l->rank) return WH_OK;
+    b->l->slices = calloc(m->degrees.tp, sizeof *b->l->slices);
+    if (b->held && b->border && b->l->rank && b->l->slices) return WH_OK;
     return WH_FAIL(WH_NOMEM, "no memory for a layout of %u ranks", m->world);
 }
 
@@ -102,6 +126,7 @@ enum wh_status wh_layout_new(const struct wh_config *c, const struct wh_layout_o
     if (status == WH_OK) status = share_layers(c, options->balance, &l);
     if (status == WH_OK) status = allocate(&b);
     if (status == WH_OK) status = fill_ranks(&b);
+    if (status == WH_OK) fill_slices(&b);
     wh_params_free(&b.params);
     free(b.held);
     free(b.border);
@@ -114,6 +139,7 @@ enum wh_status wh_layout_new(const struct wh_config *c, const struct wh_layout_o
 
 void wh_layout_free(struct wh_layout *l) {
     free(l->layer_border);
+    free(l->slices);
     free(l->rank);
-    l->layer_border = NULL, l->rank = NULL;
+    l->layer_border = NULL, l->slices = NULL, l->rank = NULL;
 }

@@ -1,4 +1,4 @@
-/* What each rank of a layout holds: its place, its layers, its parameters and the bytes of their state.
+/* What each rank of a layout holds: its place, its layers, its slices, its parameters and the bytes of their state.
  *
  *     struct wh_layout l;
  *     WH_TRY(wh_layout_new(&config, &options, &l));
@@ -31,11 +31,21 @@ struct wh_layout_rank {
     uint64_t optimizer_bytes; /* two moments, and fp32 master weights where the compute weights are bf16 */
 };
 
+/* What a tensor rank has of each layer, of the vocabulary and of each sequence; the same in all stages and replicas. */
+struct wh_layout_slices {
+    struct wh_range heads, kv_heads, channels; /* channels: of the feed-forward */
+    struct wh_range tokens;                    /* of the vocabulary; may be empty */
+    /* Whose rows it has of what isn't cut (residual stream, norms, dropout): all, unless tp_mode is REDUCE_SCATTER. Empty: not
+     * known, because context ranks, which aren't built, would cut them too. */
+    struct wh_range positions;
+};
+
 struct wh_layout {
     struct wh_mesh mesh;
     uint32_t zero_stage;
-    struct wh_sched_shape shape; /* of the pipeline: which stages its ranks hold */
-    size_t *layer_border;        /* [stages + 1] */
+    struct wh_sched_shape shape;     /* of the pipeline: which stages its ranks hold */
+    size_t *layer_border;            /* [stages + 1] */
+    struct wh_layout_slices *slices; /* [tp] */
     bool tied_copy;              /* the first stage has a copy of the token embedding, which the last one's head is */
     struct wh_layout_rank *rank; /* [world] */
 };

@@ -25,6 +25,7 @@ for rank in range(ranks):
 sys.exit(bad)
 END
 
+scatter="--set parallelism.tp_mode=REDUCE_SCATTER"
 # After `plain`: DP TP PP ZERO MICRO [OPTION...]: the same on ranks, compared to the bit; books of all ranks.
 on_mesh() {
     dp=$1 tp=$2 pp=$3 zero=$4 micro=$5

@@ -112,6 +112,50 @@ static void test_all_owned(void **state) {
         }
 }
 
+static void expect_range(struct wh_range r, size_t begin, size_t end) {
+    assert_int_equal(r.begin, begin);
+    assert_int_equal(r.end, end);
+}
+
+/* Of 8 heads, 4 key-value heads, 192 channels, 1,003 tokens and `T` positions: those of rank t. */
+static void check_slices(const char *sets, uint32_t t, const struct wh_layout_slices *want) {
+    struct wh_config c;
+    struct wh_faults faults;
+    struct wh_layout l;
+    struct wh_params p;
+    load(sets, &c, &faults);
+    if (faults.count) fail_msg("%s", faults.text.data);
+    assert_int_equal(wh_layout_new(&c, &(struct wh_layout_options){0}, &l), WH_OK);
+    assert_int_equal(wh_params_new(&c.arch, &p), WH_OK);
+    const struct wh_layout_slices *s = &l.slices[t];
+    expect_range(s->heads, want->heads.begin, want->heads.end);
+    expect_range(s->kv_heads, want->kv_heads.begin, want->kv_heads.end);
+    expect_range(s->channels, want->channels.begin, want->channels.end);
+    expect_range(s->tokens, want->tokens.begin, want->tokens.end);
+    expect_range(s->positions, want->positions.begin, want->positions.end);
+    assert_int_equal((s->tokens.end - s->tokens.begin) * c.arch.C, /* what the parameters were counted with */
+                     wh_param_held_elems(wh_params_find(&p, WH_P_EMBED_TOKEN, -1), 4, c.parallelism.tp, t));
+    wh_params_free(&p);
+    wh_layout_free(&l);
+    wh_config_free(&c);
+}
+
+static void test_slices(void **state) {
+    struct wh_layout_slices s = {{0, 8}, {0, 4}, {0, 192}, {0, 1003}, {0, 32}};
+    (void)state;
+    check_slices("parallelism.dp=2 parallelism.tp_mode=REDUCE_SCATTER", 0, &s); /* one tensor rank has all */
+    s = (struct wh_layout_slices){{4, 8}, {2, 4}, {96, 192}, {502, 1003}, {0, 32}};
+    check_slices("parallelism.tp=2 parallelism.pp=2", 1, &s);
+    s = (struct wh_layout_slices){{4, 6}, {2, 3}, {96, 144}, {502, 753}, {15, 22}};
+    check_slices("parallelism.tp=4 parallelism.dp=2 parallelism.tp_mode=REDUCE_SCATTER tokens.sequence_length=30", 2,
+                 &s);
+    s = (struct wh_layout_slices){{6, 8}, {3, 4}, {144, 192}, {753, 1003}, {22, 30}};
+    check_slices("parallelism.tp=4 parallelism.dp=2 parallelism.tp_mode=REDUCE_SCATTER tokens.sequence_length=30", 3,
+                 &s);
+    s.positions = (struct wh_range){0, 0}; /* context ranks would cut them, too */
+    check_slices("parallelism.tp=4 parallelism.dp=2 parallelism.cp=2 parallelism.tp_mode=REDUCE_SCATTER", 3, &s);
+}
+
 static void refuses(const char *sets, const char *want) {
     struct wh_config c;
     struct wh_faults faults;
@@ -134,6 +178,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_owned), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_owned), cmocka_unit_test(test_slices),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
