@@ -194,11 +194,18 @@ static size_t payload_bytes(const struct wh_action *a) {
     }
 }
 
+/* From the end to the begin: the flag's first line is written last. */
 static void write_payload(const struct wh_action *a, unsigned char *payload) {
     const char *from = a->call->op == WH_BROADCAST ? a->out : a->in;
     uint32_t inputs = wh_comm_inputs(a->call, a->comm->rank);
     size_t elem = wh_dtype_bytes(a->call->dtype), bytes = payload_bytes(a) / inputs;
-    for (uint32_t k = 0; k < inputs && bytes; k++) memcpy(payload + k * bytes, from + k * a->stride * elem, bytes);
+    for (uint32_t k = bytes ? inputs : 0; k-- > 0;) {
+        const char *in = from + k * a->stride * elem;
+        size_t at = k * bytes, room = at < WH_SLOT_HEAD_BYTES ? WH_SLOT_HEAD_BYTES - at : 0;
+        size_t head = room < bytes ? room : bytes;
+        if (head < bytes) memcpy(payload + at + head, in + head, bytes - head);
+        memcpy(payload + at, in, head);
+    }
 }
 
 static uint64_t offset_of(const struct wh_comm *comm, const void *p) {
@@ -234,16 +241,16 @@ void wh_action_start(struct wh_action *a, const struct wh_log_entry *entry) {
     a->log = wh_log_write(comm->job, entry, a->sequence);
     comm->in_flight[a->sequence % WH_WINDOW] = a;
     struct wh_slot *s = slot_of(a, comm->rank);
-    s->fingerprint = a->fingerprint;
     if (a->path == WH_PATH_INLINE) {
         write_payload(a, s->payload.bytes);
     } else {
-        s->payload.at.in = offset_of(comm, a->in);
-        s->payload.at.out = offset_of(comm, a->out);
         struct wh_work *w = work_of(a, comm->rank); /* invariant 3; ordered by the publication below */
         atomic_store_explicit(&w->next, 0, memory_order_relaxed);
         atomic_store_explicit(&w->done, 0, memory_order_relaxed);
+        s->payload.at.in = offset_of(comm, a->in); /* the flag comes last: see control.h */
+        s->payload.at.out = offset_of(comm, a->out);
     }
+    s->fingerprint = a->fingerprint;
     atomic_store(&s->sequence, a->sequence); /* release, with the acquire in see_all; total order, for wh_comm_wake */
     wh_comm_wake(comm);
 }

@@ -42,7 +42,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 40, WH_COMM_ROWS_MAX = 48 };
+enum { WH_COMM_RANKS_MAX = 64, WH_COMM_GROUPS_MAX = 16, WH_COMM_INLINE_BYTES = 496, WH_COMM_ROWS_MAX = 48 };
 enum { WH_COMM_MESSAGES = 64 }; /* that go from rank to rank without their sender: see wh_comm_start */
 enum { WH_COMM_INPUTS_MAX = 16, WH_COMM_STACK_MAX = 16 }; /* of struct wh_comm_sum */
 

@@ -22,6 +22,7 @@
 #define WH_COMM_CONTROL_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "comm/comm.h"
 
@@ -42,7 +43,9 @@ struct wh_cause {
     char message[WH_CAUSE_BYTES];
 };
 
-/* One operation of one rank: its flag. */
+/* One operation of one rank: its flag. Whoever waits looks at its first line (of 64 bytes) all the time and fetches it from
+ * the writer's cache: what lies elsewhere is written before anything in that line, else the writer has to fetch it back once
+ * more, which costs it 0.1 us. */
 struct wh_slot {
     _Alignas(WH_LINE_BYTES) _Atomic uint64_t sequence;
     uint64_t fingerprint; /* of everything in the call that must be equal on all members */
@@ -54,6 +57,8 @@ struct wh_slot {
     } payload;
 };
 #define WH_NOWHERE UINT64_MAX
+enum { WH_SLOT_HEAD_BYTES = 64 - offsetof(struct wh_slot, payload) }; /* of the payload, in the first line */
+_Static_assert(sizeof(struct wh_slot) == 512, "a power of two: small operations take 3 % longer with 384");
 
 /* Chunks of one operation: each member has a part of them, taken by it first and by others when they have done theirs. */
 struct wh_work {

@@ -5,13 +5,15 @@
 set -u
 mutants() {
     cat <<'END'
-collectives  | action.c      | s/r.count - first < a->chunk_elems ? r.count - first : a->chunk_elems/a->chunk_elems/
+collectives  | action.c      | s/r.count - p.first < a->chunk_elems ? r.count - p.first : a->chunk_elems/a->chunk_elems/
 collectives  | action.c      | s/copy_to(out\[a->call->root\]/copy_to(out[0]/
 collectives  | action.c      | s/memcpy(out, in\[root\]/memcpy(out, in[0]/
 collectives  | action.c      | s/payload.bytes : in_of(a, m);/payload.bytes : in_of(a, m \/ 2 * 2);/
 async        | action.c      | s/return comm->started + 1 - comm->oldest < WH_WINDOW/return comm->started + 1 - comm->oldest <= WH_WINDOW/
 async        | action.c      | s/atomic_store_explicit(&w->next, 0, memory_order_relaxed);//
 async        | action.c      | s/\*all = a->arrived == a->comm->size;/*all = a->arrived >= a->comm->size - 1;/
+collectives  | action.c      | s/bytes - head);/bytes - head - 1);/
+collectives  | action.c      | s/memcpy(payload + at, in, head);/memcpy(payload + at, in, head \& 31);/
 failures     | action.c      | s/if (s->fingerprint != a->fingerprint) return .*//
 wake         | action.c      | s/ || wh_cause_is_set(&comm->job->control->cause)//
 wake         | action.c      | s/^    wh_comm_wake(comm);//
@@ -38,6 +40,7 @@ wake         | wait.c        | s/enum wh_status status = move_and_look(w, ready)
 collectives  | reduce_loop.h | s/return (x\[0\] + x\[1\]) + x\[2\];/return x[0] + (x[1] + x[2]);/
 async        | control.h     | s/WH_SLOTS = 2 \* WH_WINDOW/WH_SLOTS = WH_WINDOW/
 races        | action.c      | s/    atomic_store(&s->sequence, a->sequence);/    atomic_store_explicit(\&s->sequence, a->sequence, memory_order_relaxed);/
+races        | action.c      | s/^        write_payload(a, s->payload.bytes);//;s/^    atomic_store(&s->sequence, a->sequence);/&\n    if (a->path == WH_PATH_INLINE) write_payload(a, s->payload.bytes);/
 races        | action.c      | s/memory_order_acq_rel/memory_order_relaxed/
 races        | message.c     | s/atomic_load_explicit(&r->posted, memory_order_acquire)/atomic_load_explicit(\&r->posted, memory_order_relaxed)/
 races        | message.c     | s/atomic_load_explicit(&r->drained, memory_order_acquire)/atomic_load_explicit(\&r->drained, memory_order_relaxed)/

@@ -157,7 +157,7 @@ static enum wh_status run_places(struct wh_comm *comm, const struct buffers *b, 
 
 static enum wh_status all_cases(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
     static const enum wh_dtype types[] = {WH_F32, WH_BF16, WH_F64, WH_I32, WH_I64};
-    static const size_t counts[] = {0, 1, 3, 10, 11, 20, 63, 65, 1023, 1025, 4097, 16385, 66001};
+    static const size_t counts[] = {0, 1, 3, 10, 11, 20, 63, 65, 124, 125, 1023, 1025, 4097, 16385, 66001};
     uint32_t members[WH_COMM_RANKS_MAX], n = t->config.ranks;
     struct wh_comm *comm;
     struct buffers b;
@@ -198,7 +198,7 @@ static enum wh_status behind(struct wh_comm *comm, char *buffer) {
 /* Slices of all shapes. */
 static enum wh_status all_shapes(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
     static const enum wh_dtype types[] = {WH_F32, WH_BF16, WH_F64, WH_I32, WH_I64};
-    static const size_t counts[] = {0, 1, 3, 10, 31, 1025, 16385, 98300};
+    static const size_t counts[] = {0, 1, 3, 10, 31, 125, 1025, 16385, 98300};
     uint32_t members[WH_COMM_RANKS_MAX], n = t->config.ranks;
     size_t border[WH_COMM_RANKS_MAX + 1];
     struct wh_comm *comm;

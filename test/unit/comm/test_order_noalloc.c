@@ -131,7 +131,7 @@ static enum wh_status run_user(struct user *u, bool listed) {
 }
 
 static enum wh_status all_kinds(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
-    static const size_t counts[] = {100, 1001, ELEMS};
+    static const size_t counts[] = {700, 1001, ELEMS};
     float *memory[2][2];
     struct wh_comm *comm[2];
     for (int g = 0; g < 2; g++) WH_TRY(open_all(job, t, (uint32_t)g, g ? 1e-3 : 1e-13, &comm[g]));

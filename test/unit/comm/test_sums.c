@@ -182,10 +182,10 @@ static enum wh_status run_order(struct wh_comm *comm, const struct buffers *b, c
                                 uint32_t share) {
     static const enum wh_dtype types[] = {WH_F32, WH_BF16, WH_F64, WH_I32, WH_I64};
     static const enum wh_comm_op ops[] = {WH_ALL_REDUCE, WH_REDUCE_SCATTER, WH_REDUCE_SCATTER, WH_REDUCE};
-    static const size_t counts[] = {0, 1, 3, 7, 1025, 20011};
+    static const size_t counts[] = {0, 1, 3, 7, 40, 1025, 20011};
     uint32_t ranks = wh_comm_size(comm);
     size_t border[WH_COMM_RANKS_MAX + 1] = {0};
-    for (uint32_t which = 0; which < 6 * 4 * 4; which++) {
+    for (uint32_t which = 0; which < sizeof counts / sizeof *counts * 16; which++) {
         uint64_t h = test_hash(seed * 1000 + which);
         struct one_case o = {.order = order, .seed = h, .in_place = which & 1};
         int where = which >> 1 & 1;

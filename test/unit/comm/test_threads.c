@@ -76,14 +76,14 @@ static enum wh_status take_memory(struct wh_comm_job *job, struct operation *o) 
 }
 
 static enum wh_status begin(struct wh_comm *comm, struct operation *o, uint64_t seed) {
-    static const size_t counts[] = {1, 3, 4000, MOST_ELEMS};
+    static const size_t counts[] = {1, 3, 100, 4000, MOST_ELEMS};
     uint64_t chance = test_hash(seed);
     uint32_t rank = wh_comm_rank(comm), n = wh_comm_size(comm);
     bool arena = chance % 3;
     struct wh_comm_call *c = &o->call;
     *c = (struct wh_comm_call){.op = (enum wh_comm_op)(chance / 8 % (WH_BARRIER + 1)), .root = chance / 64 % n};
     o->seed = seed;
-    c->count = counts[chance / 512 % 4] / n * n;
+    c->count = counts[chance / 512 % 5] / n * n;
     c->in = c->op == WH_BROADCAST ? NULL : arena ? o->in : o->private_in;
     c->out = arena ? o->out : o->private_out;
     struct wh_coll_range r = test_in_range(c, rank, n);
