@@ -204,7 +204,8 @@ struct wh_comm_call {
 /* A plan is made once and started any number of times, not again before it is finished. Local: meets nobody. Errors:
  * CONFIG (all faults of the call at once), UNSUPPORTED. */
 enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call *call, struct wh_comm_plan **out);
-void wh_comm_plan_free(struct wh_comm_plan *plan); /* not while it is started */
+/* Not while it is started; but where a call of this rank has failed, in whatever group, this gives up what is unfinished. */
+void wh_comm_plan_free(struct wh_comm_plan *plan);
 
 /* Appends one line: how it is run, in which order of summation, and, in a group with links, what that and the next best are
  * predicted to take: "all_reduce of 1.0 MiB: arena, contract order (predicted 22.0 us; ring 143 us, direct 143 us)". */

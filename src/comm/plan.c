@@ -383,8 +383,16 @@ enum wh_status wh_comm_plan_make(struct wh_comm *comm, const struct wh_comm_call
     return status;
 }
 
+/* Something has gone wrong that this group needn't have heard of yet. */
+static bool has_failed(struct wh_comm_job *job) {
+    bool failed = wh_cause_is_set(&job->control->cause);
+    for (const struct wh_comm *c = job->comms; c; c = c->next) failed = failed || c->dead;
+    return failed;
+}
+
 void wh_comm_plan_free(struct wh_comm_plan *plan) {
     if (!plan) return;
+    if (plan->started && !plan->comm->dead && has_failed(plan->comm->job)) wh_comm_die(plan->comm, WH_OK);
     WH_ASSERT(!plan->started || plan->comm->dead);
     wh_list_free(plan->list);
     if (plan->choice) free(plan->choice);

@@ -419,10 +419,48 @@ static void wrong_calls(void **state) {
     assert_non_null(strstr(wh_error()->message, "are free"));
 }
 
+/* A call fails in one group while a plan of another is under way: the plan can be freed. */
+static enum wh_status rank_of_given_up(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
+    static const uint32_t all[] = {0, 1, 2}, two[] = {0, 1};
+    struct wh_comm *three, *pair;
+    struct wh_comm_plan *plan;
+    float x[4] = {0};
+    (void)t;
+    WH_TRY(wh_comm_open(job, 0, "three", all, 3, &three));
+    if (rank == 2) return WH_OK;
+    WH_TRY(wh_comm_open(job, 1, "pair", two, 2, &pair));
+    const struct wh_comm_call in_flight = {.op = WH_ALL_REDUCE, .in = x, .out = x, .count = 4, .dtype = WH_F32};
+    const struct wh_comm_call differs = {
+        .op = WH_ALL_REDUCE, .in = x, .out = x, .count = 1 + rank, .dtype = WH_F32, .row = "other"};
+    WH_TRY(wh_comm_plan_make(three, &in_flight, &plan));
+    WH_TRY(wh_comm_start(plan));
+    const enum wh_status status = wh_comm_run(pair, &differs);
+    wh_comm_plan_free(plan);
+    RANK_CHECK(status == WH_PEER, "status %d", (int)status);
+    return WH_OK;
+}
+
+static void plans_under_way_are_given_up(void **state) {
+    (void)state;
+    struct test_ranks t = {.config = {.ranks = 3, .arena_bytes = 4096}, .body = rank_of_given_up};
+    test_ranks_run(&t);
+    for (uint32_t r = 0; r < 3; r++)
+        if (t.end[r].status != WH_OK || t.end[r].signal) {
+            test_ranks_print(&t);
+            fail_msg("rank %u", r);
+        }
+    test_ranks_free(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deaths),       cmocka_unit_test(launcher_dies), cmocka_unit_test(calls_that_differ),
-        cmocka_unit_test(missing_rank), cmocka_unit_test(idle_ranks),    cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(deaths),
+        cmocka_unit_test(launcher_dies),
+        cmocka_unit_test(calls_that_differ),
+        cmocka_unit_test(missing_rank),
+        cmocka_unit_test(idle_ranks),
+        cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(plans_under_way_are_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
