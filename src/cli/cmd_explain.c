@@ -98,7 +98,7 @@ static enum wh_status read_topology(const struct args *a, const struct wh_coll_r
         if (a->ranks_per_machine)
             return WH_FAIL(WH_USAGE, "--links and --ranks-per-machine exclude each other: links are of one machine");
         WH_TRY(wh_links_load(a->links, links));
-        *t = wh_coll_links_topology(links, q->count * wh_dtype_bytes(q->dtype));
+        *t = wh_coll_links_topology(links, q->count * wh_dtype_bytes(q->dtype), WH_COLL_SHARED);
     }
     if (a->latency_us < 0) return WH_FAIL(WH_USAGE, "--latency-us %g: must not be negative", a->latency_us);
     if (a->gigabytes_per_s <= 0 || a->add_gigabytes_per_s <= 0)
@@ -268,11 +268,12 @@ static enum wh_status explain(const struct args *a) {
     struct wh_coll_topology t;
     struct wh_coll_links links = {0};
     struct wh_coll_ranking ranking = {0};
+    const struct wh_coll_limits limits = {a->fast, UINT64_MAX};
     WH_TRY(read_request(a, &q));
     WH_TRY(read_topology(a, &q, &links, &t));
     if (a->algorithm && !chosen) return unknown_algorithm(a->algorithm);
     if (chosen) return show(a, &q, chosen, &t, &links, &ranking);
-    WH_TRY(wh_coll_select(&q, &t, a->fast, &ranking));
+    WH_TRY(wh_coll_select(&q, &t, &limits, &ranking));
     enum wh_status status = show(a, &ranking.items[0].request, ranking.items[0].algorithm, &t, &links, &ranking);
     wh_coll_ranking_free(&ranking);
     return status;
