@@ -143,7 +143,7 @@ lint: ## formatting, layers, headers, banned calls, sizes
 	@CC='$(CC)' CPPFLAGS='$(filter-out -MMD -MP,$(CPPFLAGS))' tools/lint/lint.sh
 
 format: ## rewrite the sources as `make lint` wants them
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
 
 help: ## this text
 	@tools/help.sh Makefile

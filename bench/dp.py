@@ -16,60 +16,22 @@ every single time. --quick: a tiny model, to try this script. --set: for wanhe, 
     memory/   memory over that of PyTorch, tuned, that shares out most like it: zero 0 beside DDP, 1 to 3 beside
               ZeroRedundancyOptimizer
 """
-import argparse
-import datetime
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
-from collections import namedtuple
 
-import yaml
+from compare import (QUICK, RANKS, Program, in_turns, measure_machine, median, parse, parser, prepare, read_config, read_wanhe,
+                     right_blas_core, run, wanhe_command, write_results)
 
-import dp_memory
-from step import measure_machine, prepare, right_blas_core
-
-RANKS = 2
 BATCH = 4  # sequences of a rank and step
 CONFIGS = ["bench/configs/small-v4096.yaml", "bench/configs/gpt2-b4-t256.yaml"]
-QUICK = ["bench/configs/dp/quick.yaml"]
 INDEPENDENT = f"wanhe {RANKS} x 1"
-
-# What runs: commands(config, steps, folder) are started at the same time, read(folder, their outputs) gives of each the
-# times of its steps. `like`: the row of PyTorch that its memory is compared with.
-Program = namedtuple("Program", "commands read jobs ranks like")
-
-
-def wanhe_command(config, steps, out, settings):
-    settings = {"tokens.train_steps": steps + 1, "threads": 1, **settings}
-    return ["./wanhe", "train", config, "--quiet", "--out", out] + [
-        word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def batch_settings(config, ranks):
     """A rank has the same samples and groups of samples (grain.data) in a job of any size."""
-    with open(config) as file:
-        groups = yaml.safe_load(file).get("grain", {}).get("data")
+    groups = read_config(config).get("grain", {}).get("data")
     return {"tokens.global_batch_size": BATCH * ranks, **({"grain.data": groups * ranks} if groups else {})}
-
-
-def load(*path):
-    with open(os.path.join(*path)) as file:
-        return json.load(file)
-
-
-def read_wanhe(out, ranks=1):
-    """Times of rank 0's steps and, of every rank, where they went."""
-    with open(os.path.join(out, "metrics.jsonl")) as file:
-        times = [line["step_ms"] for line in map(json.loads, file) if "step_ms" in line]
-    folders = [out] + [os.path.join(out, "ranks", str(rank)) for rank in range(1, ranks)]
-    result = {"step_ms": times[1:], "time_rows_ms": [{row["row"]: row["ms"] for row in load(folder, "times.json")["rows"]}
-                                                     for folder in folders]}
-    if ranks > 1:
-        result["communication"] = [load(folder, "communication.json")["rows"] for folder in folders]
-    return result
 
 
 def alone(copies, extra):
@@ -78,16 +40,14 @@ def alone(copies, extra):
 
     def commands(config, steps, folder):
         settings = {**batch_settings(config, 1), **extra}
-        return [["taskset", "-c", str(cores[i])] + wanhe_command(config, steps, f"{folder}/run{i}", settings)
-                for i in range(copies)]
-    return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run{i}") for i in range(copies)],
-                   copies, 1, None)
+        return [wanhe_command(config, f"{folder}/run{i}", steps + 1, settings, cores[i]) for i in range(copies)]
+    return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run{i}") for i in range(copies)], copies, 1)
 
 
 def parallel(zero, extra, like):
     def commands(config, steps, folder):
         settings = {"parallelism.dp": RANKS, "optimizer.zero_stage": zero, **batch_settings(config, RANKS), **extra}
-        return [wanhe_command(config, steps, f"{folder}/run", settings)]
+        return [wanhe_command(config, f"{folder}/run", steps + 1, settings)]
     return Program(commands, lambda folder, outputs: [read_wanhe(f"{folder}/run", RANKS)], 1, RANKS, like)
 
 
@@ -95,7 +55,7 @@ def torch(*options):
     def commands(config, steps, folder):
         return [["bench/dp_torch.py", config, "--ranks", str(RANKS), "--batch", str(BATCH), "--steps", str(steps),
                  *options]]
-    return Program(commands, lambda folder, outputs: [json.loads(text) for text in outputs], 1, RANKS, None)
+    return Program(commands, lambda folder, outputs: [json.loads(text) for text in outputs], 1, RANKS)
 
 
 def programs(core, extra):
@@ -105,22 +65,6 @@ def programs(core, extra):
     for zero in range(4):
         found[f"wanhe zero {zero}"] = parallel(zero, extra, "torch zero, tuned" if zero else "torch ddp, tuned")
     return {**found, "torch ddp": torch(), "torch ddp, tuned": torch(*best), "torch zero, tuned": torch("--zero", *best)}
-
-
-def run(program, config, steps, sampled=False):
-    """(what each job read, peak MiB of all together or None)"""
-    with tempfile.TemporaryDirectory() as folder:
-        commands = program.commands(config, steps, folder)
-        files = [(tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")) for _ in commands]
-        children = [subprocess.Popen(c, stdout=out, stderr=err) for c, (out, err) in zip(commands, files)]
-        peak = dp_memory.peak_mib(children) if sampled else None
-        codes, texts = [child.wait() for child in children], []
-        for command, code, (out, err) in zip(commands, codes, files):
-            out.seek(0), err.seek(0)
-            if code:
-                sys.exit(f"{' '.join(command)}: exit code {code}\n{err.read()[-2000:]}")
-            texts.append(out.read())
-        return program.read(folder, texts), peak
 
 
 def tokens_per_s(program, jobs, tokens):
@@ -134,20 +78,11 @@ def comm_ms(jobs):
     return max(times, default=None)
 
 
-def median(values):
-    values = [v for v in values if v is not None]
-    return statistics.median(values) if values else None
-
-
 def measure(config, args, peers):
-    with open(config) as file:
-        tokens = BATCH * yaml.safe_load(file)["tokens"]["sequence_length"]
+    tokens = BATCH * read_config(config)["tokens"]["sequence_length"]
     prepare(config)
     memory = {name: run(p, config, 1, sampled=True)[1] for name, p in peers.items()}
-    rounds = {name: [] for name in peers}
-    for _ in range(args.rounds):  # in turns, so that a change of the machine's speed hits all alike
-        for name, program in peers.items():
-            rounds[name].append(run(program, config, args.steps)[0])
+    rounds = in_turns(peers, args.rounds, lambda program: run(program, config, args.steps)[0])
     rows = []
     for name, program in peers.items():
         times = [t for jobs in rounds[name] for job in jobs for t in job["step_ms"]]
@@ -181,17 +116,11 @@ def print_rows(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configs", nargs="*", metavar="CONFIG.yaml")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rounds", type=int, help="3; --quick: 1")
-    parser.add_argument("--steps", type=int, default=3, help="measured steps of each process")
-    parser.add_argument("--only", metavar="NAME", action="append", help="programs whose name begins with NAME")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[])
-    args = parser.parse_args()
-    args.rounds = args.rounds or (1 if args.quick else 3)
-    if len(os.sched_getaffinity(0)) < RANKS:
-        sys.exit(f"{RANKS} processors are needed, one for each rank")
+    options = parser(__doc__, steps=3)
+    options.add_argument("configs", nargs="*", metavar="CONFIG.yaml")
+    options.add_argument("--only", metavar="NAME", action="append", help="programs whose name begins with NAME")
+    options.add_argument("--set", metavar="KEY=VALUE", action="append", default=[])
+    args = parse(options)
     machine = measure_machine(1, runs=1 if args.quick else 3)
     extra = dict(setting.split("=", 1) for setting in args.set)
     peers = {name: p for name, p in programs(right_blas_core(machine), extra).items()
@@ -203,12 +132,7 @@ def main():
     for config in args.configs or (QUICK if args.quick else CONFIGS):
         rows += measure(config, args, peers)
         print_rows(rows[-len(peers):])
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d-%H%M")
-    path = "build/bench/dp-quick.json" if args.quick else f"bench/results/dp-{date}.json"
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        json.dump({"date": date, **machine, "wanhe_settings": extra, "rows": rows}, file, indent=1)
-    print("written:", path)
+    write_results("dp", {**machine, "wanhe_settings": extra, "rows": rows}, args.quick)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ writes bench/results/pipeline-DATE.json with the machine's description and every
     predicted the same from the programs, with the mean times of the step (src/run/trace.h)
     MiB       memory.activations of rank 0 and 1, measured; the ledger's prediction is compared
 """
-import argparse
-import datetime
 import json
 import os
 import re
@@ -24,33 +22,23 @@ import subprocess
 import sys
 import tempfile
 
-from step import measure_machine, prepare
+from compare import (RANKS, in_turns, load, measure_machine, parse, parser, prepare, rank_folders, read_steps, wanhe_command,
+                     write_results)
 
-RANKS = 2
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"]
 SKIPPED = 2  # steps at the beginning of a process
 
 
 def command(config, steps, m, out, settings, core=None):
-    settings = {"tokens.train_steps": steps + SKIPPED, "threads": 1, "tokens.batch_accumulation_per_replica": m,
-                "tokens.global_batch_size": "null", **settings}
-    pin = [] if core is None else ["taskset", "-c", str(core)]
-    return pin + ["./wanhe", "train", config, "--out", out] + [
-        word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-
-
-def read_steps(out):
-    with open(os.path.join(out, "metrics.jsonl")) as file:
-        return [line["step_ms"] for line in map(json.loads, file) if "step_ms" in line][SKIPPED:]
+    settings = {"tokens.batch_accumulation_per_replica": m, "tokens.global_batch_size": "null", **settings}
+    return wanhe_command(config, out, steps + SKIPPED, settings, core, quiet=False)
 
 
 def activations(out):
     """MiB of each rank. What the ledger predicted must be what was taken."""
     result = []
-    for rank in range(RANKS):
-        folder = out if rank == 0 else os.path.join(out, "ranks", str(rank))
-        with open(os.path.join(folder, "memory.json")) as file:
-            rows = {row["row"]: row for row in json.load(file)["rows"]}
+    for rank, folder in enumerate(rank_folders(out, RANKS)):
+        rows = {row["row"]: row for row in load(folder, "memory.json")["rows"]}
         for row in rows.values():
             if row["predicted_bytes"] != row["measured_bytes"]:
                 sys.exit(f"rank {rank}: {row}")
@@ -76,7 +64,7 @@ def run_alone(config, args, m, copies):
         children = [start(command(config, args.steps, m, f"{folder}/{i}", {}, cores[i])) for i in range(copies)]
         for child in children:
             finish(child)
-        return {"step_ms": [t for i in range(copies) for t in read_steps(f"{folder}/{i}")]}
+        return {"step_ms": [t for i in range(copies) for t in read_steps(f"{folder}/{i}", SKIPPED)]}
 
 
 def run_pipeline(config, args, m, schedule):
@@ -85,7 +73,7 @@ def run_pipeline(config, args, m, schedule):
                     "logging.trace_steps": f"{SKIPPED + 1}-{SKIPPED + args.steps}"}
         said = finish(start(command(config, args.steps, m, f"{folder}/run", settings)))
         idle, predicted = re.search(r"idles ([\d.]+) % of the time, predicted ([\d.]+) %", said).groups()
-        return {"step_ms": read_steps(f"{folder}/run"), "idle": float(idle), "predicted_idle": float(predicted),
+        return {"step_ms": read_steps(f"{folder}/run", SKIPPED), "idle": float(idle), "predicted_idle": float(predicted),
                 "activations_mib": activations(f"{folder}/run")}
 
 
@@ -97,10 +85,7 @@ def allowed(m, schedule):
 def measure(config, args, m):
     programs = {"one rank": lambda: run_alone(config, args, m, 1), "two of one": lambda: run_alone(config, args, m, RANKS),
                 **{s: (lambda s=s: run_pipeline(config, args, m, s)) for s in SCHEDULES}}
-    rounds = {name: [] for name in programs}
-    for _ in range(args.rounds):  # in turns, so that a change of the machine's speed hits all alike
-        for name, program in programs.items():
-            rounds[name].append(program())
+    rounds = in_turns(programs, args.rounds, lambda program: program())
     step = {name: statistics.median(t for r in rounds[name] for t in r["step_ms"]) for name in programs}
     rows = []
     for name in programs:
@@ -127,16 +112,10 @@ def print_rows(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", default="bench/configs/pipeline.yaml")
-    parser.add_argument("--quick", action="store_true", help="to try this script")
-    parser.add_argument("--rounds", type=int, help="3; --quick: 1")
-    parser.add_argument("--steps", type=int, default=5, help="measured steps of each process")
-    parser.add_argument("--micro-batches", default="8,32", metavar="N,N")
-    args = parser.parse_args()
-    args.rounds = args.rounds or (1 if args.quick else 3)
-    if len(os.sched_getaffinity(0)) < RANKS:
-        sys.exit(f"{RANKS} processors are needed, one for each rank")
+    options = parser(__doc__, steps=5)
+    options.add_argument("config", nargs="?", metavar="CONFIG.yaml", default="bench/configs/pipeline.yaml")
+    options.add_argument("--micro-batches", default="8,32", metavar="N,N")
+    args = parse(options)
     machine = measure_machine(1, runs=1 if args.quick else 3)
     prepare(args.config)
     print(f"{RANKS} ranks of 1 thread; peaks: {json.dumps(machine['peaks'][-1])}")
@@ -145,12 +124,7 @@ def main():
     for m in map(int, args.micro_batches.split(",")):
         rows += measure(args.config, args, m)
         print_rows(rows[-len(SCHEDULES) - 2:])
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d-%H%M")
-    path = "build/bench/pipeline-quick.json" if args.quick else f"bench/results/pipeline-{date}.json"
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        json.dump({"date": date, **machine, "rows": rows}, file, indent=1)
-    print("written:", path)
+    write_results("pipeline", {**machine, "rows": rows}, args.quick)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ processor and falls back to old kernels, a second row names the right ones to it
 to the faster of the two.
 """
 import argparse
-import datetime
 import glob
 import json
 import os
@@ -18,13 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-import yaml
-
-
-def ours_command(config, steps, threads, out):
-    """How wanhe is asked for `steps` measured steps (and one before); writes OUT/metrics.jsonl."""
-    return ["./wanhe", "train", config, "--quiet", "--out", out,
-            "--set", f"tokens.train_steps={steps + 1}", "--set", f"threads={threads}"]
+from compare import in_turns, load, measure_machine, prepare, read_steps, right_blas_core, wanhe_command, write_results
 
 
 def run(command, extra_env=None):
@@ -39,22 +32,12 @@ def run(command, extra_env=None):
         return out.read().decode(), usage.ru_maxrss / 1024
 
 
-def measure_machine(threads, runs=3):
-    """The description, and of each measured limit the best of a few runs."""
-    results = [json.loads(run(["build/release/bench/machine/bench_machine", str(threads)])[0]) for _ in range(runs)]
-    peaks = [{key: max(p[key] for p in same) for key in same[0]} for same in zip(*(r["peaks"] for r in results))]
-    return {"machine": results[0]["machine"], "peaks": peaks}
-
-
 def run_ours(config, args):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
-        _, rss = run(ours_command(config, args.steps, args.threads, out))
-        with open(os.path.join(out, "metrics.jsonl")) as file:
-            times = [line["step_ms"] for line in map(json.loads, file) if "step_ms" in line]
-        with open(os.path.join(out, "times.json")) as file:
-            rows = {row["row"]: row["ms"] for row in json.load(file)["rows"]}
-    return {"step_ms": times[1:], "peak_rss_mib": rss, "time_rows_ms": rows}
+        _, rss = run(wanhe_command(config, out, args.steps + 1, {"threads": args.threads}))
+        rows = {row["row"]: row["ms"] for row in load(out, "times.json")["rows"]}
+        return {"step_ms": read_steps(out), "peak_rss_mib": rss, "time_rows_ms": rows}
 
 
 def run_torch(config, args, core=None):
@@ -65,29 +48,9 @@ def run_torch(config, args, core=None):
             "blas_core": result["blas_core"]}
 
 
-def right_blas_core(machine):
-    """OpenBLAS's name for this processor's instruction set."""
-    kernels = machine["machine"]["kernels"]
-    return "SkylakeX" if "avx512" in kernels else "Haswell" if "avx2" in kernels else None
-
-
-def prepare(config):
-    """The random tokens that the configuration names; returns tokens per step."""
-    with open(config) as file:
-        c = yaml.safe_load(file)
-    path = c["data"]["train"][0]
-    if not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        subprocess.run(["bench/random_tokens.py", str(c["model"]["model_config"]["vocab_size"]), "200000", path], check=True)
-    return c["tokens"]["global_batch_size"] * c["tokens"]["sequence_length"]
-
-
 def measure(config, args, machine, peers):
     tokens, peak = prepare(config), next(p for p in machine["peaks"] if p["threads"] == args.threads)["best_gflops"]
-    rounds = {name: [] for name in peers}
-    for _ in range(args.rounds):  # in turns, so that a change of the machine's speed hits all alike
-        for name, call in peers.items():
-            rounds[name].append(call(config, args))
+    rounds = in_turns(peers, args.rounds, lambda call: call(config, args))
     flops = next((r[0]["flops_per_token"] for r in rounds.values() if "flops_per_token" in r[0]), None)
     rows = []
     for name, results in rounds.items():
@@ -143,12 +106,7 @@ def main():
     for config in configs:
         rows += measure(config, args, machine, peers)
         print_rows(rows[-len(peers):])
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d-%H%M")
-    path = f"bench/results/step-{date}.json"
-    os.makedirs("bench/results", exist_ok=True)
-    with open(path, "w") as file:
-        json.dump({"date": date, **machine, "rows": rows}, file, indent=1)
-    print("written:", path)
+    write_results("step", {**machine, "rows": rows})
 
 
 if __name__ == "__main__":

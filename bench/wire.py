@@ -12,15 +12,12 @@ first step of each process left out) and writes bench/results/wire-DATE.json.
     sums MiB     gradients, pending and contributed sums of rank 0 (RUN/memory.json; exact)
     speed        time of the contract in fp32 over this, in the same round; median
 """
-import argparse
-import datetime
-import json
 import os
 import statistics
-import sys
 
-from dp import BATCH, QUICK, RANKS, Program, batch_settings, load, median, read_wanhe, run, wanhe_command
-from step import measure_machine, prepare
+from compare import (QUICK, RANKS, Program, in_turns, load, measure_machine, median, parse, parser, prepare, read_wanhe, run,
+                     wanhe_command, write_results)
+from dp import BATCH, batch_settings
 
 CONFIGS = ["bench/configs/small-v4096.yaml"]
 VARIANTS = {
@@ -37,13 +34,13 @@ def variant(settings, zero):
         words = {"parallelism.dp": RANKS, "optimizer.zero_stage": zero, **batch_settings(config, RANKS), **settings}
         if "comm.reduce" in settings:
             words["grain.data"] = "auto"
-        return [wanhe_command(config, steps, f"{folder}/run", words)]
+        return [wanhe_command(config, f"{folder}/run", steps + 1, words)]
 
     def read(folder, outputs):
         result = read_wanhe(f"{folder}/run", RANKS)
         result["memory"] = load(folder, "run", "memory.json")["rows"]
         return [result]
-    return Program(commands, read, 1, RANKS, None)
+    return Program(commands, read, 1, RANKS)
 
 
 def row_of(config, name, jobs, steps):
@@ -63,10 +60,7 @@ def row_of(config, name, jobs, steps):
 def measure(config, args):
     prepare(config)
     peers = {name: variant(settings, args.zero) for name, settings in VARIANTS.items()}
-    jobs = {name: [] for name in peers}
-    for _ in range(args.rounds):  # in turns, so that a change of the machine's speed hits all alike
-        for name, program in peers.items():
-            jobs[name] += run(program, config, args.steps)[0]
+    jobs = in_turns(peers, args.rounds, lambda program: run(program, config, args.steps)[0][0])
     rows = [row_of(config, name, jobs[name], args.steps) for name in peers]
     for row in rows:  # round by round: what slows the machine lasts longer than one
         row["speed"] = median(statistics.median(a["step_ms"]) / statistics.median(b["step_ms"])
@@ -77,26 +71,15 @@ def measure(config, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configs", nargs="*", metavar="CONFIG.yaml")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rounds", type=int, help="3; --quick: 1")
-    parser.add_argument("--steps", type=int, default=3, help="measured steps of each process")
-    parser.add_argument("--zero", type=int, default=1, help="optimizer.zero_stage")
-    args = parser.parse_args()
-    args.rounds = args.rounds or (1 if args.quick else 3)
-    if len(os.sched_getaffinity(0)) < RANKS:
-        sys.exit(f"{RANKS} processors are needed, one for each rank")
+    options = parser(__doc__, steps=3)
+    options.add_argument("configs", nargs="*", metavar="CONFIG.yaml")
+    options.add_argument("--zero", type=int, default=1, help="optimizer.zero_stage")
+    args = parse(options)
     machine = measure_machine(1, runs=1 if args.quick else 3)
     print(f"{RANKS} ranks of 1 thread, {BATCH} sequences each, ZeRO {args.zero}; load {os.getloadavg()[0]:.1f}")
     print("config         variant                ms/step sums ms  comm ms  grad MiB  sums MiB  speed")
     rows = [row for config in args.configs or (QUICK if args.quick else CONFIGS) for row in measure(config, args)]
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d-%H%M")
-    path = "build/bench/wire-quick.json" if args.quick else f"bench/results/wire-{date}.json"
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        json.dump({"date": date, "load": os.getloadavg(), **machine, "zero": args.zero, "rows": rows}, file, indent=1)
-    print("written:", path)
+    write_results("wire", {"load": os.getloadavg(), **machine, "zero": args.zero, "rows": rows}, args.quick)
 
 
 if __name__ == "__main__":

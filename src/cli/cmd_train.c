@@ -37,10 +37,27 @@ static void say(void *context, const char *text) {
     wh_cli_say("%s", text);
 }
 
-static void add_set(struct args *a, char *room, size_t bytes, const char *key, const char *value) {
-    if (!value || a->sets.count >= WH_OPTION_LIST_MAX) return;
-    snprintf(room, bytes, "%s=%s", key, value);
-    a->sets.item[a->sets.count++] = room;
+/* Options that stand for a key come behind all --set. */
+static enum wh_status load(struct args *a, struct wh_config *out) {
+    const struct {
+        const char *key, *value;
+    } option[] = {
+        {"threads", a->threads}, {"general.seed", a->seed}, {"comm.reduce", a->reduce}, {"logging.trace", a->trace}};
+    enum { OPTIONS = sizeof option / sizeof *option };
+    struct wh_text set[OPTIONS] = {0};
+    enum wh_status status = WH_OK;
+    for (int i = 0; i < OPTIONS && status == WH_OK; i++) {
+        if (!option[i].value) continue;
+        wh_config_add_set(&set[i], option[i].key, option[i].value);
+        if (a->sets.count < WH_OPTION_LIST_MAX)
+            a->sets.item[a->sets.count++] = set[i].data;
+        else
+            status =
+                WH_FAIL(WH_USAGE, "--set is given %d times; none is left for %s", WH_OPTION_LIST_MAX, option[i].key);
+    }
+    if (status == WH_OK) status = wh_cli_config_load(a->config, &a->sets, out);
+    for (int i = 0; i < OPTIONS; i++) wh_text_fini(&set[i]);
+    return status;
 }
 
 static void report(const struct wh_config *c, const struct wh_train_summary *s, const char *out) {
@@ -75,16 +92,12 @@ static enum wh_status train(struct args *a, int *signal_number) {
     struct wh_config c;
     struct wh_train_summary summary = {0};
     struct wh_text folder = {0};
-    char threads[64], seed[64], reduce[64], trace[4096];
-    add_set(a, threads, sizeof threads, "threads", a->threads);
-    add_set(a, seed, sizeof seed, "general.seed", a->seed);
-    add_set(a, reduce, sizeof reduce, "comm.reduce", a->reduce);
-    add_set(a, trace, sizeof trace, "logging.trace", a->trace);
     if (a->resume && a->resume_if_present)
         return WH_FAIL(WH_USAGE, "--resume and --resume-if-present exclude each other");
+    if (a->trace && !*a->trace) return WH_FAIL(WH_USAGE, "--trace: a file is wanted");
     if (!(a->patience > 0 && a->patience <= 1e6)) return WH_FAIL(WH_USAGE, "--patience: above 0, at most 1000000");
     WH_TRY(wh_launch_refuse_singletons(wh_cli_environment));
-    WH_TRY(wh_cli_config_load(a->config, &a->sets, &c));
+    WH_TRY(load(a, &c));
     if (a->out)
         wh_text_add(&folder, "%s", a->out);
     else

@@ -26,11 +26,7 @@ static char *config_path(const char *path) {
 /* The run's own copy of its tokenizer takes the place of the path that the configuration names. */
 static void set_tokenizer(const char *config, struct wh_text *set) {
     char *folder = wh_path_parent(config), *copy = wh_path_join(folder, "tokenizer.json");
-    if (wh_file_exists(copy)) {
-        wh_text_add(set, "tokenizer.tokenizer_name_or_path='");
-        for (const char *c = copy; *c; c++) wh_text_add(set, *c == '\'' ? "''" : "%c", *c);
-        wh_text_add(set, "'");
-    }
+    if (wh_file_exists(copy)) wh_config_add_set(set, "tokenizer.tokenizer_name_or_path", copy);
     free(copy);
     free(folder);
 }

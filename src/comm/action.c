@@ -17,6 +17,13 @@ static uint64_t chunks_of(const struct wh_action *a, uint64_t elems) {
     return (elems + a->chunk_elems - 1) / a->chunk_elems;
 }
 
+/* Those of the slices of one block. */
+static uint64_t chunks_of_block(const struct wh_action *a) {
+    uint64_t chunks = 0;
+    for (uint32_t i = 0; i < a->comm->size; i++) chunks += chunks_of(a, slice(a, i).count);
+    return chunks;
+}
+
 /* Twice as many chunks as ranks, for those that come late, within the limits; cut at 64 bytes from the begin of the vector
  * or of a slice. Their length doesn't depend on borders: a slice that is the whole vector is work for all ranks. */
 void wh_action_cut(struct wh_action *a) {
@@ -24,9 +31,11 @@ void wh_action_cut(struct wh_action *a) {
     if (bytes < CHUNK_BYTES_LEAST) bytes = CHUNK_BYTES_LEAST;
     if (bytes > CHUNK_BYTES_MOST) bytes = CHUNK_BYTES_MOST;
     a->chunk_elems = bytes / 64 * 64 / elem;
-    a->chunks = 0;
-    if (!wh_comm_op_slices(a->call->op)) a->chunks = chunks_of(a, a->count);
-    for (uint32_t i = 0; i < n && wh_comm_op_slices(a->call->op); i++) a->chunks += chunks_of(a, slice(a, i).count);
+    if (!wh_comm_op_slices(a->call->op)) {
+        a->chunks = chunks_of(a, a->count);
+        return;
+    }
+    a->chunks = chunks_of_block(a) * (a->block_elems ? a->count / a->block_elems : 1);
     if (a->call->op == WH_ALL_TO_ALL) a->chunks *= n; /* a slice from each to each; all are equal */
 }
 
@@ -77,26 +86,37 @@ static void reduce_range(const struct wh_action *a, size_t first, size_t count, 
     if (!c->sum) wh_reduce_run(r, c->dtype, c->redop, in, n, out, outs, count);
 }
 
-/* What a chunk belongs to: slice `unit`; ALL_TO_ALL: unit = receiver * n + sender, the receiver's slice `sender` is the
- * sender's `receiver`; otherwise 0, the vector. Returns the number of the chunk in there. */
-static uint64_t unit_of(const struct wh_action *a, uint64_t chunk, uint32_t *unit) {
-    *unit = 0;
-    if (!wh_comm_op_slices(a->call->op)) return chunk;
-    uint64_t chunks = chunks_of(a, slice(a, 0).count);
-    if (a->call->op == WH_ALL_TO_ALL) {
-        *unit = (uint32_t)(chunk / chunks);
-        return chunk % chunks;
+/* Where a chunk lies. Operations on slices: it is part of slice `slice` of a block that begins at `block`; ALL_TO_ALL: of
+ * slice `slice` of rank `receiver`, which is the sender's slice `receiver`. */
+struct place {
+    size_t block, first; /* elements; `first` within the slice, or the vector */
+    uint32_t slice, receiver;
+};
+
+static struct place place_of(const struct wh_action *a, uint64_t chunk) {
+    struct place p = {0};
+    if (wh_comm_op_slices(a->call->op)) {
+        const uint64_t chunks = a->call->op == WH_ALL_TO_ALL ? a->comm->size * chunks_of(a, slice(a, 0).count)
+                                : a->block_elems             ? chunks_of_block(a)
+                                                             : a->chunks;
+        if (a->call->op == WH_ALL_TO_ALL)
+            p.receiver = (uint32_t)(chunk / chunks);
+        else
+            p.block = chunk / chunks * a->block_elems;
+        chunk %= chunks;
+        for (uint64_t k; chunk >= (k = chunks_of(a, slice(a, p.slice).count)); p.slice++) chunk -= k;
     }
-    for (; chunk >= chunks; chunks = chunks_of(a, slice(a, ++*unit).count)) chunk -= chunks;
-    return chunk;
+    p.first = chunk * a->chunk_elems;
+    return p;
 }
 
 static void do_chunk(const struct wh_action *a, uint64_t chunk) {
-    uint32_t n = a->comm->size, unit, outs = 0;
-    size_t elem = wh_dtype_bytes(a->call->dtype), first = unit_of(a, chunk, &unit) * a->chunk_elems;
+    const struct place p = place_of(a, chunk);
+    uint32_t n = a->comm->size, outs = 0;
+    size_t elem = wh_dtype_bytes(a->call->dtype), first = p.block + p.first;
     struct wh_coll_range r = {0, a->count};
-    if (wh_comm_op_slices(a->call->op)) r = slice(a, unit % n);
-    size_t count = r.count - first < a->chunk_elems ? r.count - first : a->chunk_elems;
+    if (wh_comm_op_slices(a->call->op)) r = slice(a, p.slice);
+    size_t count = r.count - p.first < a->chunk_elems ? r.count - p.first : a->chunk_elems;
     void *out[WH_COMM_RANKS_MAX];
     switch (a->call->op) {
     case WH_ALL_REDUCE:
@@ -108,7 +128,7 @@ static void do_chunk(const struct wh_action *a, uint64_t chunk) {
         reduce_range(a, first, count, out, 1);
         break;
     case WH_REDUCE_SCATTER:
-        out[0] = out_of(a, unit) + first * elem;
+        out[0] = out_of(a, p.slice) + first * elem;
         reduce_range(a, r.first + first, count, out, 1);
         break;
     case WH_BROADCAST:
@@ -117,13 +137,11 @@ static void do_chunk(const struct wh_action *a, uint64_t chunk) {
         break;
     case WH_ALL_GATHER:
         for (; outs < n; outs++) out[outs] = out_of(a, outs) + (r.first + first) * elem;
-        copy_to(in_of(a, unit) + first * elem, out, outs, count * elem);
+        copy_to(in_of(a, p.slice) + first * elem, out, outs, count * elem);
         break;
-    default: { /* WH_ALL_TO_ALL */
-        uint32_t sender = unit % n, receiver = unit / n;
-        out[0] = out_of(a, receiver) + (r.first + first) * elem;
-        copy_to(in_of(a, sender) + (slice(a, receiver).first + first) * elem, out, 1, count * elem);
-    }
+    default: /* WH_ALL_TO_ALL */
+        out[0] = out_of(a, p.receiver) + (r.first + first) * elem;
+        copy_to(in_of(a, p.slice) + (slice(a, p.receiver).first + first) * elem, out, 1, count * elem);
     }
 }
 

@@ -140,7 +140,7 @@ size_t wh_comm_room_bytes(const struct wh_comm *comm); /* what the group keeps *
  *  ALL_TO_ALL                   c, n divides it   c                  never
  *  SEND         to root         c                 -
  *  RECV         from root       -                 c
- * In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
+ * With blocks: a rank's slice begins in the first of them. In place on one rank means in place on all (REDUCE: root alone decides). in and out otherwise don't overlap. Pointers are
  * aligned to their elements. Of an empty slice the buffer may be NULL; otherwise it lies in the arena if the others' do. */
 enum wh_comm_op { /* the first are those of enum wh_coll_op, in its order */
                   WH_ALL_REDUCE,
@@ -195,6 +195,10 @@ struct wh_comm_call {
      * [border[r], border[r + 1]), which may be empty. The same on all ranks. Work is shared out evenly whoever owns the
      * slices. Read while a plan is made, which keeps a copy. NULL: wh_coll_cut. */
     const size_t *border;
+    /* REDUCE_SCATTER, ALL_GATHER, from 2 on: the vector is so many equal blocks, one after another, and borders (or
+     * wh_coll_cut) are those of one block: a rank's slice is its part of each, as of the positions of several sequences. In
+     * place only, in the arena. 0, 1: one block. */
+    uint32_t blocks;
     /* Sums; in place: `out` lies in contribution 0. NULL: one of each rank, joined as the canonical tree. */
     const struct wh_comm_sum *sum;
     const char *row; /* ledger row, "dp.grad.reduce_scatter"; lives as long as the job; NULL: the operation's name */

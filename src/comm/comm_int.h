@@ -26,7 +26,8 @@ struct wh_action {
     struct wh_log_entry *log;
     uint32_t arrived;     /* members whose publication has been seen, from the first on */
     size_t count;         /* elements of the vector: of the call or of a piece */
-    const size_t *border; /* [size + 1], operations on slices: of the call or of a piece */
+    const size_t *border; /* [size + 1], operations on slices: of a block of the call, or of a piece */
+    size_t block_elems;   /* 0: one block */
     size_t stride;        /* elements between contributions of a rank */
     void *in, *out;       /* of this rank */
     /* ARENA: the vector or each slice is cut into chunks of `chunk_elems`, the last one of each may be shorter. */
@@ -119,6 +120,8 @@ static inline bool wh_comm_op_reduces(enum wh_comm_op op) {
 static inline bool wh_comm_op_slices(enum wh_comm_op op) {
     return op == WH_REDUCE_SCATTER || op == WH_ALL_GATHER || op == WH_ALL_TO_ALL;
 }
+
+static inline uint32_t wh_comm_blocks(const struct wh_comm_call *c) { return c->blocks ? c->blocks : 1; }
 
 /* Contributions of a member. */
 static inline uint32_t wh_comm_inputs(const struct wh_comm_call *c, uint32_t member) {

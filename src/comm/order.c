@@ -39,6 +39,7 @@ static const char *why_no_list(const struct wh_comm_call *call, uint32_t size) {
     const enum wh_comm_op op = call->op;
     if (op != WH_ALL_REDUCE && op != WH_REDUCE_SCATTER && op != WH_ALL_GATHER) return "nothing was measured for it";
     if (call->border) return "slices at given borders";
+    if (wh_comm_blocks(call) > 1) return "slices in blocks";
     if (wh_comm_inputs_most(call, size) > 1) return "several contributions of a rank";
     if (call->sum && call->order != WH_ORDER_ANY) return "joined in a given order";
     if (call->dtype == WH_BF16 && call->redop == WH_SUM_ROUNDED) return "rounded at every join";

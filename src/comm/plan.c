@@ -22,26 +22,35 @@ const char *wh_comm_op_name(enum wh_comm_op op) {
     return op < WH_COMM_OP_COUNT ? name[op] : "unknown operation";
 }
 
+static size_t block_elems(const struct wh_comm_call *c) { return c->count / wh_comm_blocks(c); }
+
+/* Of each block. */
 static struct wh_coll_range slice(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
     if (c->border) return (struct wh_coll_range){c->border[rank], c->border[rank + 1] - c->border[rank]};
-    return wh_coll_cut((struct wh_coll_range){0, c->count}, c->dtype, size, rank);
+    return wh_coll_cut((struct wh_coll_range){0, block_elems(c)}, c->dtype, size, rank);
+}
+
+/* From the begin of a slice in the first block to its end in the last one. */
+static uint64_t slice_span(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
+    const uint64_t own = slice(c, rank, size).count;
+    return own ? own + (wh_comm_blocks(c) - 1) * block_elems(c) : 0;
 }
 
 /* Elements of this rank's buffers. */
 static uint64_t in_elems(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
     if (c->op == WH_BARRIER || c->op == WH_BROADCAST || c->op == WH_RECV) return 0;
     if (c->sum) return c->count ? (wh_comm_inputs(c, rank) - 1) * c->sum->stride + c->count : 0;
-    return c->op == WH_ALL_GATHER ? slice(c, rank, size).count : c->count;
+    return c->op == WH_ALL_GATHER ? slice_span(c, rank, size) : c->count;
 }
 
 static uint64_t out_elems(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
     if (c->op == WH_BARRIER || c->op == WH_SEND || (c->op == WH_REDUCE && rank != c->root)) return 0;
-    return c->op == WH_REDUCE_SCATTER ? slice(c, rank, size).count : c->count;
+    return c->op == WH_REDUCE_SCATTER ? slice_span(c, rank, size) : c->count;
 }
 
 uint64_t wh_comm_call_bytes(const struct wh_comm_call *c, uint32_t rank, uint32_t size) {
-    uint64_t elem = wh_dtype_bytes(c->dtype), all = c->count, own = slice(c, rank, size).count, others = size - 1;
-    uint64_t inputs = wh_comm_inputs(c, rank);
+    uint64_t elem = wh_dtype_bytes(c->dtype), all = c->count, others = size - 1;
+    uint64_t inputs = wh_comm_inputs(c, rank), own = slice(c, rank, size).count * wh_comm_blocks(c);
     if (size == 1) return 0;
     switch (c->op) {
     case WH_ALL_REDUCE:
@@ -101,9 +110,17 @@ static void check_border(struct wh_faults *f, const struct wh_comm_call *c, uint
         if (c->border[i + 1] < c->border[i])
             wh_faults_add(f, NULL, 0, "%s: border %u is %zu, below the one before, %zu", op, i + 1, c->border[i + 1],
                           c->border[i]);
-    if (c->border[size] != c->count)
+    if (c->border[size] != block_elems(c))
         wh_faults_add(f, NULL, 0, "%s: border %u, the last, is %zu; there are %zu elements", op, size, c->border[size],
-                      c->count);
+                      block_elems(c));
+}
+
+static void check_blocks(struct wh_faults *f, const struct wh_comm_call *c) {
+    const char *op = wh_comm_op_name(c->op);
+    if (c->op != WH_REDUCE_SCATTER && c->op != WH_ALL_GATHER)
+        wh_faults_add(f, NULL, 0, "%s: %u blocks; only reduce_scatter and all_gather have them", op, c->blocks);
+    if (c->count % c->blocks)
+        wh_faults_add(f, NULL, 0, "%s: %zu elements are no multiple of %u blocks", op, c->count, c->blocks);
 }
 
 /* Joins that the stack doesn't hold, or that leave more than one value. */
@@ -145,6 +162,11 @@ static void check_sum(struct wh_faults *f, const struct wh_comm_call *c, uint32_
     if (f->count == before) check_merges(f, op, s, wh_comm_inputs_all(c, size));
 }
 
+static bool in_arena(const struct wh_comm_job *job, const void *p, uint64_t bytes) {
+    uintptr_t begin = (uintptr_t)job->segment[job->rank] + job->arena_offset, at = (uintptr_t)p;
+    return at >= begin && at <= begin + job->arena_bytes && bytes <= begin + job->arena_bytes - at;
+}
+
 static void check_buffers(struct wh_faults *f, const struct wh_comm *comm, const struct wh_comm_call *c) {
     const char *op = wh_comm_op_name(c->op);
     size_t elem = wh_dtype_bytes(c->dtype);
@@ -156,6 +178,10 @@ static void check_buffers(struct wh_faults *f, const struct wh_comm *comm, const
     uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
     if (in && out && !is_in_place(c, comm->rank, comm->size) && a < b + out * elem && b < a + in * elem)
         wh_faults_add(f, NULL, 0, "%s: in and out overlap without being in place", op);
+    if (wh_comm_blocks(c) == 1 || comm->size == 1) return;
+    if (!is_in_place(c, comm->rank, comm->size) || !in_arena(comm->job, c->in, in * elem) ||
+        !in_arena(comm->job, c->out, out * elem))
+        wh_faults_add(f, NULL, 0, "%s: %u blocks; they must be in place, in memory of wh_comm_buffer", op, c->blocks);
 }
 
 static enum wh_status check_call(const struct wh_comm *comm, const struct wh_comm_call *c) {
@@ -180,6 +206,7 @@ static enum wh_status check_call(const struct wh_comm *comm, const struct wh_com
     if (c->op == WH_ALL_TO_ALL && c->count % comm->size)
         wh_faults_add(&f, NULL, 0, "%s: %zu elements are no multiple of %u ranks", op, c->count, comm->size);
     size_t before = f.count;
+    if (wh_comm_blocks(c) > 1) check_blocks(&f, c);
     if (c->border) check_border(&f, c, comm->size);
     if (c->sum) check_sum(&f, c, comm->size);
     if (f.count == before) check_buffers(&f, comm, c); /* else: where the buffers end isn't known */
@@ -187,11 +214,6 @@ static enum wh_status check_call(const struct wh_comm *comm, const struct wh_com
 }
 
 /* ---- making ---- */
-
-static bool in_arena(const struct wh_comm_job *job, const void *p, uint64_t bytes) {
-    uintptr_t begin = (uintptr_t)job->segment[job->rank] + job->arena_offset, at = (uintptr_t)p;
-    return at >= begin && at <= begin + job->arena_bytes && bytes <= begin + job->arena_bytes - at;
-}
 
 static uint64_t longest_slice(const struct wh_comm_call *c, uint32_t size) {
     uint64_t most = 0;
@@ -207,6 +229,7 @@ static enum wh_path choose_path(const struct wh_comm *comm, const struct wh_comm
     if (comm->size == 1) return WH_PATH_NOTHING;
     if (c->op == WH_SEND || c->op == WH_RECV) return WH_PATH_MESSAGE;
     if (c->op == WH_BARRIER) return WH_PATH_INLINE;
+    if (wh_comm_blocks(c) > 1) return WH_PATH_ARENA;
     uint64_t payload = c->op == WH_ALL_GATHER ? longest_slice(c, comm->size) : c->count;
     if (payload * wh_comm_inputs_most(c, comm->size) * elem <= WH_COMM_INLINE_BYTES) return WH_PATH_INLINE;
     bool in = in_arena(job, c->in, in_elems(c, comm->rank, comm->size) * elem);
@@ -271,6 +294,7 @@ static void set_entry(struct wh_comm_plan *p) {
     snprintf(e->row, sizeof e->row, "%s", c->row);
     snprintf(e->group_name, sizeof e->group_name, "%s", p->comm->name);
     for (uint32_t i = 1; i < p->comm->size && wh_comm_op_slices(c->op); i++) e->cut = mix(e->cut, c->border[i]);
+    if (wh_comm_blocks(c) > 1) e->cut = mix(e->cut, c->blocks);
     e->sum = hash_sum(c, p->comm->size);
     set_places(p);
 }
@@ -315,6 +339,7 @@ static enum wh_status fill(struct wh_comm *comm, const struct wh_comm_call *call
     p->action[0] = (struct wh_action){.comm = comm, .call = &p->call, .path = p->path, .fingerprint = p->call_hash};
     p->action[0].count = p->call.count;
     p->action[0].border = p->call.border;
+    if (wh_comm_blocks(&p->call) > 1) p->action[0].block_elems = block_elems(&p->call);
     p->action[0].stride = p->call.sum ? p->call.sum->stride : 0;
     p->action[0].in = (void *)(uintptr_t)p->call.in; /* never written */
     p->action[0].out = p->call.out;

@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "config/check_int.h"
 #include "mesh/mesh.h"
+#include "sched/gradsum.h"
 
 enum { TRACE_STEPS_MAX = 1000 };
 
@@ -25,9 +26,6 @@ static void check_not_built(struct check *x, enum wh_config_key k, uint32_t valu
 static void check_ranks(struct check *x) {
     const struct wh_config *c = x->c;
     if (c->purpose == WH_CONFIG_TO_PLAN) return;
-    if (c->parallelism.tp > 1 && c->parallelism.tp_mode == WH_TP_REDUCE_SCATTER)
-        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: ALL_REDUCE",
-              path(WH_KEY_TP_MODE));
     check_not_built(x, WH_KEY_CP, c->parallelism.cp);
     check_not_built(x, WH_KEY_EP, c->parallelism.ep);
 }
@@ -436,21 +434,49 @@ static void check_divides(struct check *x, enum wh_config_key degree, uint64_t v
           path(degree), value, grain, n, nearest, grain);
 }
 
+/* The nearest degree of tensor parallelism, at most `most`, that the grain and the model allow; 0: none is so small. */
+static uint32_t nearest_tp(const struct wh_config *c, uint32_t most) {
+    const struct wh_model *m = &c->arch;
+    uint32_t n = c->parallelism.tp < most ? c->parallelism.tp : most;
+    while (n && (c->grain.tensor % n || m->Hkv % n || m->F % n)) n--;
+    return n;
+}
+
+/* Case B18: what the ranks can't share out evenly is told, for no other grain would help. */
+static bool fits_model(struct check *x) {
+    const struct wh_config *c = x->c;
+    const struct wh_model *m = &c->arch;
+    const uint32_t tp = c->parallelism.tp;
+    const struct {
+        uint32_t n;
+        const char *what;
+    } cut[] = {{m->Hkv, m->Hkv == m->H ? "attention heads" : "key-value heads"}, {m->F, "feed-forward channels"}};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        if (cut[i].n % tp == 0) continue;
+        fault(x, WH_KEY_TP, "%s %u %s %u %s: ranks hold equally many, in whole slices (%s %u); nearest legal: %u",
+              path(WH_KEY_TP), tp, tp > cut[i].n ? ">" : "does not divide", cut[i].n, cut[i].what,
+              path(WH_KEY_GRAIN_TENSOR), c->grain.tensor, nearest_tp(c, tp));
+        return false;
+    }
+    return true;
+}
+
+/* A tensor rank holds whole slices. A grain that was worked out comes from the model, which is then what is told. */
+static void check_slices(struct check *x) {
+    const struct wh_config *c = x->c;
+    if (fits_model(x) || given(c, WH_KEY_GRAIN_TENSOR))
+        check_divides(x, WH_KEY_TP, c->parallelism.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+}
+
 /* A replica holds whole groups. Others than the configured grain.data are legal, but make another run: other numbers. */
 static void check_replicas(struct check *x) {
     const struct wh_config *c = x->c;
     const uint32_t dp = c->parallelism.dp, G = c->grain.data, B = c->tokens.global_batch;
     const uint32_t most = c->purpose == WH_CONFIG_TO_TRAIN ? WH_CONFIG_RANKS_MAX : UINT32_MAX;
-    uint32_t nearest = dp < most ? dp : most, below = G / dp * dp, above = below + dp;
-    if (G == 0 || B % G) return; /* told by wh_grain_check */
-    if (G % dp == 0 && dp <= most) return;
-    if (nearest > G) nearest = G;
+    uint32_t nearest = dp < G ? dp : G, below = G / dp * dp, above = below + dp;
+    if (G == 0 || B % G) return;          /* told by wh_grain_check */
+    if (G % dp == 0 || dp > most) return; /* too many: told by check_world */
     while (G % nearest) nearest--;
-    if (dp > most) {
-        fault(x, WH_KEY_DP, "%s %u: the ranks of a run share one machine, %u at most; nearest legal: %u",
-              path(WH_KEY_DP), dp, most, nearest);
-        return;
-    }
     char grains[32] = "";
     while (below && B % below) below -= dp;
     while (B % above) above += dp; /* ends at B: dp and G divide it */
@@ -470,18 +496,69 @@ static void check_subtrees(struct check *x) {
           path(WH_KEY_GRAIN_TENSOR), S, path(WH_KEY_DP), path(WH_KEY_TP), nearest);
 }
 
-/* Ranks of a run share one machine. */
+/* Sequence parallelism: every tensor rank has positions, and keeps the sums of its groups apart (model/gradient.h). */
+static void check_positions(struct check *x) {
+    const struct wh_config *c = x->c;
+    const uint32_t tp = c->parallelism.tp, T = c->tokens.sequence_length;
+    const uint32_t groups = c->parallelism.dp ? c->grain.data / c->parallelism.dp : 0;
+    if (tp == 1 || c->parallelism.tp_mode != WH_TP_REDUCE_SCATTER || faulty(c, WH_KEY_SEQUENCE)) return;
+    if (T < tp)
+        fault(x, WH_KEY_TP_MODE, "%s REDUCE_SCATTER: %s %u gives %u ranks no position each; nearest legal: ALL_REDUCE",
+              path(WH_KEY_TP_MODE), path(WH_KEY_SEQUENCE), T, tp);
+    if (groups > WH_SUM_ROOTS_MAX)
+        fault(x, WH_KEY_TP_MODE,
+              "%s REDUCE_SCATTER: %s %u leaves each replica %u groups, %d at most; nearest legal: %s %u",
+              path(WH_KEY_TP_MODE), path(WH_KEY_GRAIN_DATA), c->grain.data, groups, (int)WH_SUM_ROOTS_MAX,
+              path(WH_KEY_GRAIN_DATA), WH_SUM_ROOTS_MAX * c->parallelism.dp);
+}
+
+/* As nearest_tp: whole groups of the grain, and whole micro-batches of the batch as it is given. */
+static uint32_t nearest_dp(const struct wh_config *c, uint32_t most) {
+    const uint32_t factor = given(c, WH_KEY_MICRO_BATCH) ? c->tokens.micro_batch : c->tokens.accumulation;
+    const uint32_t step = given(c, WH_KEY_GLOBAL_BATCH) ? factor : 1;
+    uint32_t n = c->parallelism.dp < most ? c->parallelism.dp : most;
+    while (n && (c->grain.data % n || c->tokens.global_batch % ((uint64_t)step * n))) n--;
+    return n;
+}
+
+static void add_choice(struct wh_text *out, const char *joint, enum wh_config_key k, uint32_t n) {
+    if (n) wh_text_add(out, "%s%s %u", out->bytes ? joint : "", path(k), n);
+}
+
+/* What brings the world down to `most` ranks: any one of the degrees, or else all of them. */
+static void add_worlds(const struct wh_config *c, uint32_t most, struct wh_text *out) {
+    const uint64_t dp = c->parallelism.dp, tp = c->parallelism.tp, pp = c->parallelism.pp;
+    add_choice(out, " or ", WH_KEY_PP, wh_config_nearest_pp(c, (uint32_t)(most / (dp * tp))));
+    add_choice(out, " or ", WH_KEY_TP, nearest_tp(c, (uint32_t)(most / (dp * pp))));
+    add_choice(out, " or ", WH_KEY_DP, nearest_dp(c, (uint32_t)(most / (tp * pp))));
+    if (out->bytes) return;
+    const uint32_t longest = wh_config_nearest_pp(c, most);
+    if (!longest) {
+        wh_text_add(out, "none with this %s",
+                    path(wh_config_wants_schedule(c) ? WH_KEY_PP_SCHEDULE : WH_KEY_PP_CHUNKS));
+        return;
+    }
+    const uint32_t slices = nearest_tp(c, most / longest);
+    add_choice(out, " and ", WH_KEY_PP, longest);
+    add_choice(out, " and ", WH_KEY_TP, slices);
+    add_choice(out, " and ", WH_KEY_DP, nearest_dp(c, most / longest / slices));
+}
+
+/* Ranks of a run share one machine. Told where the largest degree stands. */
 static void check_world(struct check *x) {
     const struct wh_config *c = x->c;
-    const uint64_t world = (uint64_t)c->parallelism.dp * c->parallelism.tp * c->parallelism.pp;
-    if (c->parallelism.dp <= WH_CONFIG_RANKS_MAX && world > WH_CONFIG_RANKS_MAX)
-        fault(x, WH_KEY_PP,
-              "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %u at most; nearest legal: %s %u",
-              path(WH_KEY_DP), c->parallelism.dp, path(WH_KEY_TP), c->parallelism.tp, path(WH_KEY_PP),
-              c->parallelism.pp, world, (unsigned)WH_CONFIG_RANKS_MAX, path(WH_KEY_PP),
-              WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
-                  ? WH_CONFIG_RANKS_MAX / (c->parallelism.dp * c->parallelism.tp)
-                  : 1);
+    const uint32_t dp = c->parallelism.dp, tp = c->parallelism.tp, pp = c->parallelism.pp;
+    const uint64_t world = (uint64_t)dp * tp * pp;
+    struct wh_text nearest = {0};
+    if (world <= WH_CONFIG_RANKS_MAX) return;
+    add_worlds(c, WH_CONFIG_RANKS_MAX, &nearest);
+    fault(x,
+          pp >= dp && pp >= tp ? WH_KEY_PP
+          : tp >= dp           ? WH_KEY_TP
+                               : WH_KEY_DP,
+          "%s %u * %s %u * %s %u = %" PRIu64 " ranks share one machine, %d at most; nearest legal: %s", path(WH_KEY_DP),
+          dp, path(WH_KEY_TP), tp, path(WH_KEY_PP), pp, world, WH_CONFIG_RANKS_MAX, nearest.data);
+    wh_text_fini(&nearest);
 }
 
 static void check_layout(struct check *x) {
@@ -491,17 +568,19 @@ static void check_layout(struct check *x) {
     for (int k = WH_KEY_DP; k <= WH_KEY_EP; k++)
         if (faulty(c, (enum wh_config_key)k)) return;
     if (c->purpose == WH_CONFIG_TO_TRAIN) { /* check_ranks has told of the other axes */
-        check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+        check_slices(x);
         check_replicas(x);
         check_subtrees(x);
+        check_positions(x);
         wh_config_check_pipeline(x);
         check_world(x);
         return;
     }
     if (!wh_mesh_init(&d, 0, &mesh, x->faults)) return;
-    check_divides(x, WH_KEY_TP, d.tp, path(WH_KEY_GRAIN_TENSOR), c->grain.tensor);
+    check_slices(x);
     check_replicas(x);
     check_subtrees(x);
+    check_positions(x);
     check_divides(x, WH_KEY_CP, d.cp, path(WH_KEY_GRAIN_SEQUENCE), c->grain.sequence);
     wh_config_check_pipeline(x);
     if (d.ep > 1) fault(x, WH_KEY_EP, "%s %u: the model has no experts; write 1", path(WH_KEY_EP), d.ep);

@@ -36,5 +36,7 @@ __attribute__((format(printf, 3, 4))) static inline void fault(struct check *x, 
 
 /* Schedule, stages and their layers; model and batch are known. */
 void wh_config_check_pipeline(struct check *x);
+/* The nearest pipeline of at most `most` ranks, by its layers; 0: none (a schedule file has its own length). */
+uint32_t wh_config_nearest_pp(const struct wh_config *c, uint32_t most);
 
 #endif

@@ -80,11 +80,23 @@ static uint32_t chunks_of_file(struct check *x) {
 
 /* ---- a generated one ---- */
 
+static uint32_t chunks_wanted(const struct wh_config *c) {
+    if (c->parallelism.pp_chunks) return c->parallelism.pp_chunks;
+    return wh_sched_generator(wh_config_schedule(c))->chunks_default;
+}
+
+uint32_t wh_config_nearest_pp(const struct wh_config *c, uint32_t most) {
+    const uint32_t pp = c->parallelism.pp, longest = c->arch.L / chunks_wanted(c);
+    uint32_t n = pp < most ? pp : most;
+    if (wh_config_wants_schedule(c)) return n == pp ? n : 0;
+    if (n > longest) n = longest ? longest : 1;
+    return n == 1 && c->parallelism.pp_chunks > 1 ? 0 : n;
+}
+
 static uint32_t chunks_of_engine(struct check *x) {
     struct wh_config *c = x->c;
     const struct wh_sched_generator *g = wh_sched_generator(wh_config_schedule(c));
-    const uint32_t pp = c->parallelism.pp,
-                   chunks = c->parallelism.pp_chunks ? c->parallelism.pp_chunks : g->chunks_default;
+    const uint32_t pp = c->parallelism.pp, chunks = chunks_wanted(c);
     struct wh_text why = {0};
     uint32_t legal = 0;
     if (!given(c, WH_KEY_PP_ENGINE)) derived(c, WH_KEY_PP_ENGINE);

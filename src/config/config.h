@@ -196,6 +196,9 @@ struct wh_config {
 void wh_config_parse(const char *text, size_t bytes, const char *file_name, const char *const *sets, size_t set_count,
                      struct wh_config *out, struct wh_faults *faults);
 
+/* Adds an override that gives `key` this text, whatever stands in it: 'key="text"'. Not UTF-8: the parser tells. */
+void wh_config_add_set(struct wh_text *out, const char *key, const char *text);
+
 /* The model is not in the run configuration: it is in the file `model.config`, or, if that is "" too, in config.json in
  * the folder `model.init_from`. The caller must read it, or add a fault. */
 bool wh_config_wants_model(const struct wh_config *c);

@@ -195,12 +195,16 @@ bool wh_config_is_null(const struct wh_config *c, enum wh_config_key key) {
     return *row->standard == '\0' && (kind == WH_SOURCE_DEFAULT || kind == WH_SOURCE_FAULTY);
 }
 
-/* Code point of the UTF-8 sequence at `t` (valid: libyaml has checked it), and its length. */
+/* Code point of the UTF-8 sequence at `t` and its length; what is none is a byte of its own, which libyaml will refuse. */
 static uint32_t utf8_next(const unsigned char *t, size_t *bytes) {
-    *bytes = *t < 0x80 ? 1 : *t < 0xe0 ? 2 : *t < 0xf0 ? 3 : 4;
-    uint32_t code = *bytes == 1 ? *t : *t & (0x7fu >> *bytes);
-    for (size_t i = 1; i < *bytes; i++) code = code << 6 | (t[i] & 0x3fu);
-    return code;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* below it the sequence is too long */
+    const size_t length = *t < 0x80 ? 1 : *t < 0xc0 ? 0 : *t < 0xe0 ? 2 : *t < 0xf0 ? 3 : 4;
+    uint32_t code = length == 1 ? *t : *t & (0x7fu >> length);
+    size_t i = 1;
+    for (; i < length && (t[i] & 0xc0) == 0x80; i++) code = code << 6 | (t[i] & 0x3fu);
+    const bool whole = i == length && code >= least[length];
+    *bytes = whole ? length : 1;
+    return whole ? code : 0xfffd;
 }
 
 /* Characters that YAML takes for controls, line ends or marks. */
@@ -222,6 +226,11 @@ static void add_quoted(struct wh_text *out, const char *text) {
         }
     }
     wh_text_add(out, "\"");
+}
+
+void wh_config_add_set(struct wh_text *out, const char *key, const char *text) {
+    wh_text_add(out, "%s=", key);
+    add_quoted(out, text);
 }
 
 /* The shortest text that reads back as the same double; with a point, without which YAML 1.1 takes 1e-5 for a word. */

@@ -14,14 +14,14 @@ struct wh_dropout wh_dropout_at(const struct wh_net *net, const struct wh_pass *
         .scale = 1.0f / (1.0f - p)};
 }
 
-void wh_dropout_rows(const struct wh_net *net, const struct wh_pass *pass, const struct wh_dropout *d, void *out,
-                     const void *in) {
-    const size_t C = net->shape.model->C, n = wh_pass_tokens(pass), first = (size_t)pass->first_seq * pass->T;
+void wh_dropout_rows(const struct wh_net *net, const struct wh_pass *pass, const struct wh_stream *s,
+                     const struct wh_dropout *d, void *out, const void *in) {
+    const size_t C = net->shape.model->C, first = (size_t)pass->first_seq * pass->T;
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
-    for (size_t t = 0; t < n; t++) {
+    for (size_t t = 0; t < s->rows; t++) {
         float *scratch = wh_rows_scratch(net), *y = wh_rows_target(net, out, t * C, scratch);
         const float *x = wh_rows_read(net, in, t * C, C, scratch);
-        net->vec->dropout(y, x, &d->rng, (first + t) * C, d->threshold, d->scale, C);
+        net->vec->dropout(y, x, &d->rng, (first + wh_stream_token(s, t)) * C, d->threshold, d->scale, C);
         wh_rows_done(net, out, t * C, C, y);
     }
 }

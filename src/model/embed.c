@@ -12,44 +12,47 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
-#include "model/tensor_sums.h"
 
-/* Rows of the token table for n tokens: where they lie, or collected in tp_partial from the tensor ranks that have them. */
+/* Rows of the token table, collected in tp_partial from the tensor ranks that have them. */
 static void select_rows(struct wh_net *net, const struct wh_pass *pass, const void *table) {
-    const size_t C = net->local.C, n = wh_pass_tokens(pass), bytes = C * wh_dtype_bytes(net->shape.dtype);
-    char *rows = net->tp_partial;
+    const size_t words = wh_tensor_row_words(&net->shape), n = wh_pass_tokens(pass);
+    const size_t bytes = net->local.C * wh_dtype_bytes(net->shape.dtype);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++) {
         const size_t row = (size_t)pass->ids[t] - net->first_token; /* wraps below the first */
-        if (row < net->local.V)
-            memcpy(rows + t * bytes, (const char *)table + row * bytes, bytes);
-        else
-            memset(rows + t * bytes, 0, bytes);
+        float *to = net->tp_partial + t * words;
+        memset(to, 0, words * sizeof *to);
+        if (row < net->local.V) memcpy(to, (const char *)table + row * bytes, bytes);
     }
-    memset(rows + n * bytes, 0, n * bytes % 4);
-    wh_tensor_select(net, rows, (n * bytes + 3) / 4 * 4, WH_TP_EMBED);
+    wh_tensor_select_rows(net, n);
+}
+
+/* The compute-dtype row of the token table of token t. */
+static const void *token_row(const struct wh_net *net, const struct wh_pass *pass, const void *table, size_t t) {
+    if (wh_net_tensor_ranks(&net->shape) > 1) return net->tp_partial + t * wh_tensor_row_words(&net->shape);
+    return wh_rows_at(net, table, pass->ids[t] * (size_t)net->local.C);
 }
 
 void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x) {
     const uint64_t since = wh_clock_ns(), waited = net->times.ns[WH_TIME_COMM];
-    const size_t C = net->local.C, n = wh_pass_tokens(pass);
+    const size_t C = net->local.C;
     const void *token = net->table_copy ? net->table_copy : wh_net_weight(net, WH_P_EMBED_TOKEN, -1);
     const void *position = wh_net_weight(net, WH_P_EMBED_POSITION, -1);
     const struct wh_dropout d = wh_dropout_at(net, pass, -1, WH_SITE_EMBED);
-    const bool cut = wh_net_tensor_ranks(&net->shape) > 1;
-    if (cut) select_rows(net, pass, token);
+    const struct wh_stream s = wh_pass_stream(net, pass);
+    if (wh_net_tensor_ranks(&net->shape) > 1) select_rows(net, pass, token);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
-    for (size_t t = 0; t < n; t++) {
-        float *a = wh_rows_scratch(net), *b = a + C, *y = wh_rows_target(net, x, t * C, a);
-        const float *row =
-            cut ? wh_rows_read(net, net->tp_partial, t * C, C, a) : wh_rows_read(net, token, pass->ids[t] * C, C, a);
+    for (size_t r = 0; r < s.rows; r++) {
+        const size_t t = wh_stream_token(&s, r);
+        float *a = wh_rows_scratch(net), *b = a + C, *y = wh_rows_target(net, x, r * C, a);
+        const float *row = wh_rows_read(net, token_row(net, pass, token, t), 0, C, a);
         if (position)
             net->vec->add(y, row, wh_rows_read(net, position, (pass->first_position + t % pass->T) * C, C, b), C);
         else if (y != row)
             memcpy(y, row, C * sizeof *y);
-        wh_rows_done(net, x, t * C, C, y);
+        wh_rows_done(net, x, r * C, C, y);
     }
-    if (d.threshold) wh_dropout_rows(net, pass, &d, x, x);
+    if (d.threshold) wh_dropout_rows(net, pass, &s, &d, x, x);
     wh_net_book(net, WH_TIME_EMBED, since + (net->times.ns[WH_TIME_COMM] - waited));
 }
 
@@ -169,7 +172,9 @@ void wh_embed_backward(struct wh_net *net, const struct wh_net_batch *batch, uin
     const struct wh_pass pass = {
         .sequences = net->shape.global_batch, .T = net->shape.T, .step = step, .dropout = true};
     const struct wh_dropout d = wh_dropout_at(net, &pass, -1, WH_SITE_EMBED);
-    if (d.threshold) wh_dropout_rows(net, &pass, &d, net->dx, net->dx);
+    const size_t tokens = wh_pass_tokens(&pass);
+    const struct wh_stream all = {tokens, tokens, 0, tokens};
+    if (d.threshold) wh_dropout_rows(net, &pass, &all, &d, net->dx, net->dx);
     if (token) token_gradient(net, batch->ids);
     if (position) position_gradient(net, position);
     wh_net_book(net, WH_TIME_EMBED, since);

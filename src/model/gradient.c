@@ -5,12 +5,14 @@
 #include "base/tree.h"
 #include "comm/reduce.h"
 #include "model/rows.h"
+#include "model/tensor_sums.h"
 
 /* Which plan a tensor's sum follows; embeddings that aren't the head are summed at the end of the step (embed.c). */
 static const struct wh_sum_plan *plan_of(const struct wh_net *net, const struct wh_param *p) {
     if (p->id == wh_net_head_id(net)) return &net->sum_head.plan;
     if (p->id == WH_P_EMBED_TOKEN || p->id == WH_P_EMBED_POSITION) return NULL;
-    return p->cols ? &net->sum_matrix.plan : &net->sum_vector.plan;
+    if (p->cols) return &net->sum_matrix.plan;
+    return wh_net_cuts_sum(&net->shape, p) ? &net->sum_groups.plan : &net->sum_vector.plan;
 }
 
 /* Alone: sums that aren't made in their place in net->grads, because their nodes have another format; but one call rounds
@@ -76,9 +78,21 @@ static void *grads_at(const struct wh_net *net, size_t e) {
     return (char *)net->grads + (e - net->grads_first) * wh_dtype_bytes(net->shape.grad_dtype);
 }
 
+/* Buffer `k` of the sum over this tensor rank's positions. */
+static void *own_buffer_of(const struct wh_net *net, const struct wh_param *first, uint32_t k) {
+    const size_t *border = &net->vector_border[wh_net_unit(net, first)], *all = net->vector_border;
+    const size_t at = net->vector_at[index_of(net, first)], e = wh_dtype_bytes(wh_net_sum_dtype(&net->shape));
+    const uint32_t groups = wh_net_groups(&net->shape);
+    if (k < groups)
+        return (char *)net->vector_sums + (groups * border[0] + k * (border[1] - border[0]) + at - border[0]) * e;
+    return (char *)net->vector_rest + ((k - groups) * all[net->shape.model->L + 2] + at) * e;
+}
+
 /* Buffer `k` of the sum of `first` (and joined tensors) and its dtype. */
 static void *buffer_of(const struct wh_net *net, const struct wh_param *first, const struct wh_sum_plan *plan,
                        uint32_t k, enum wh_dtype *dtype) {
+    *dtype = wh_net_sum_dtype(&net->shape);
+    if (plan == &net->sum_own.plan) return own_buffer_of(net, first, k);
     const uint32_t placed = placed_buffers(net, plan), unit = wh_net_unit(net, first);
     const bool alone = wh_net_ranks(&net->shape) == 1;
     const enum wh_dtype t = wh_net_sum_dtype(&net->shape);
@@ -97,6 +111,9 @@ static void *buffer_of(const struct wh_net *net, const struct wh_param *first, c
 static float *open_of(const struct wh_net *net, const struct wh_param *first, const struct wh_sum_plan *plan,
                       uint32_t k) {
     const uint32_t placed = placed_opens(net, plan);
+    if (plan == &net->sum_own.plan)
+        return net->vector_open + k * net->vector_border[net->shape.model->L + 2] +
+               net->vector_at[index_of(net, first)];
     if (k < placed) return grads_at(net, first->offset);
     return net->pending + net->pending_offset[index_of(net, first)] +
            room_of(k - placed, group_elems(net, first), WH_F32);
@@ -221,7 +238,8 @@ static void store_vector(struct wh_net *net, const struct wh_param *first, const
 
 void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_param *first,
                          const struct wh_param *second, wh_gradient_row_fn *row, const void *context) {
-    const struct wh_sum_plan *plan = &net->sum_vector.plan;
+    const bool cut = wh_net_cuts_sum(&net->shape, first);
+    const struct wh_sum_plan *plan = cut ? &net->sum_own.plan : &net->sum_vector.plan;
     const struct wh_sum_piece *p = &plan->pieces[piece];
     const bool rounded = wh_net_sum_dtype(&net->shape) != WH_F32;
     const size_t n1 = group_elems(net, first), n2 = second ? group_elems(net, second) : 0, width = n1 + n2;
@@ -245,6 +263,30 @@ void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_par
         store_vector(net, first, plan, call, net->leaf_scratch, n1);
         if (second) store_vector(net, second, plan, call, net->leaf_scratch + n1, n2);
     }
+}
+
+/* The sum of group `group` over all positions is the next leaf of the sum over the groups. */
+static void join_group(struct wh_net *net, const struct wh_param *p, uint32_t group) {
+    const struct wh_sum_plan *plan = &net->sum_groups.plan;
+    const struct wh_sum_piece *piece = &plan->pieces[group];
+    const void *sum = own_buffer_of(net, p, group);
+    float *values = net->leaf_scratch;
+    WH_ASSERT(piece->call_count == 1);
+    convert_some(net, values, WH_F32, sum, wh_net_sum_dtype(&net->shape), p->elems);
+    store_vector(net, p, plan, &plan->calls[piece->first_call], values, p->elems);
+}
+
+void wh_gradient_join_vectors(struct wh_net *net, uint32_t unit) {
+    const struct wh_params *all = net->shape.params;
+    if (!wh_net_cuts_stream(&net->shape)) return;
+    wh_tensor_join_vectors(net, unit);
+    const uint64_t since = wh_clock_ns();
+    for (size_t i = 0; i < all->count; i++) {
+        const struct wh_param *p = &all->list[i];
+        if (!wh_net_cuts_sum(&net->shape, p) || wh_net_unit(net, p) != unit) continue;
+        for (uint32_t group = 0; group < wh_net_groups(&net->shape); group++) join_group(net, p, group);
+    }
+    wh_net_book(net, WH_TIME_SUMS, since);
 }
 
 struct bias_rows {

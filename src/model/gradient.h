@@ -10,6 +10,11 @@
  * Nodes are fp32 or, with grain.wire bf16, rounded to it one by one: then a leaf that is spread over several pieces has an
  * fp32 buffer until it is complete, the tensor's place in net->grads if it is fp32 (the first chunk's), else in net->pending.
  *
+ * Where positions are cut over tensor ranks (wh_net_cuts_sum), a vector that all of them hold is summed by each over its own
+ * positions, in net->vector_*: buffer k below the number of the rank's groups is group k's, a unit's lie together, groups
+ * of vectors; the others and the open leaves lie apart. When the unit is done the tensor ranks' are joined, and then the
+ * groups as above.
+ *
  * unit_sums are net->grads itself where that is whole and has the format of nodes; else a flat buffer of its own; else
  * (wh_net_by_unit) slots that the layers use in turn. */
 #ifndef WH_MODEL_GRADIENT_H
@@ -33,6 +38,9 @@ void wh_gradient_vectors(struct wh_net *net, uint32_t piece, const struct wh_par
 
 /* Column sums of dy [n, width] (leading dimension ld): the gradient of a bias. `first` NULL: no such bias. */
 void wh_gradient_bias(struct wh_net *net, uint32_t piece, const struct wh_param *first, const void *dy, size_t ld);
+
+/* After the last micro-batch: the unit's vectors that were summed over positions of this rank alone. Errors in net->status. */
+void wh_gradient_join_vectors(struct wh_net *net, uint32_t unit);
 
 /* Elements [first, end) of the line, as far as this rank keeps them: from unit_sums, reduced, to net->grads. They lie in
  * one unit if sums are made by unit. */

@@ -6,7 +6,7 @@
  *   dW = dl^T norm(x)    d norm(x) = dl W                 (sum over the vocabulary in S slices)
  *
  * Tensor ranks hold a part of the vocabulary each and never see the others' logits: max, the label's logit and z go over all
- * of them, and the sum of d norm(x).
+ * of them, and the sum of d norm(x), of which the blocks' parts wait until all are there.
  *
  * The block's logits become their own gradient in place, and the block's rows of final_norm theirs. */
 #include <math.h>
@@ -17,7 +17,6 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
-#include "model/tensor_sums.h"
 
 static void logits_of(struct wh_net *net, const void *rows, size_t n, float *logits) {
     const struct wh_model *m = &net->local;
@@ -99,10 +98,10 @@ static void block_losses(struct wh_net *net, size_t n, const int32_t *labels, fl
     const size_t V = net->local.V;
     const struct losses l = losses_at(net);
     find_extremes(net, n, labels, &l);
-    wh_tensor_max(net, l.max, n, WH_TP_HEAD);
-    wh_tensor_select(net, l.at_label, n * sizeof *l.at_label, WH_TP_HEAD);
+    wh_tensor_max(net, l.max, n);
+    wh_tensor_select(net, l.at_label, n);
     sum_exponentials(net, n, labels, &l);
-    wh_tensor_sum(net, l.z, n, WH_TP_HEAD);
+    wh_tensor_sum(net, l.z, n);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
     for (size_t t = 0; t < n; t++)
         losses[t] = token_loss(net, net->logits + t * V, labels[t], grad_scale, l.max[t], l.at_label[t], l.z[t]);
@@ -110,8 +109,8 @@ static void block_losses(struct wh_net *net, size_t n, const int32_t *labels, fl
     wh_net_book(net, WH_TIME_LOSS, since);
 }
 
-/* rows [n, C] become the gradient of themselves. */
-static void block_backward(struct wh_net *net, uint32_t head_piece, size_t n, void *rows) {
+/* The gradient of rows [first, first + n) of final_norm, in their place; among tensor ranks this one's part of it. */
+static void block_backward(struct wh_net *net, uint32_t head_piece, size_t first, size_t n, const void *rows) {
     const struct wh_model *m = &net->local;
     const enum wh_dtype t = net->shape.dtype;
     const enum wh_param_id id = wh_net_head_id(net);
@@ -122,32 +121,36 @@ static void block_backward(struct wh_net *net, uint32_t head_piece, size_t n, vo
                         .k = m->V,
                         .a = {net->logits, WH_F32, m->V, false},
                         .b = {wh_net_weight(net, id, -1), t, m->C, false},
-                        .c = {rows, t, m->C},
+                        .c = {wh_rows_at(net, net->final_norm, first * m->C), t, m->C},
                         .parts = net->parts_vocab.list,
                         .part_count = net->parts_vocab.count};
-    wh_tensor_gemm(net, WH_TIME_GEMM_HEAD, &g, WH_TP_BACKWARD);
+    wh_tensor_product(net, WH_TIME_GEMM_HEAD, &g, first);
 }
 
 static void run_blocks(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, const void *x, float grad_scale,
                        double *losses) {
     const size_t n = wh_pass_tokens(pass), C = net->local.C;
+    const struct wh_gemm sum = {.m = n, .n = C, .c = {net->final_norm, net->shape.dtype, C}};
     uint32_t head_piece = piece * (uint32_t)((n + net->loss_block - 1) / net->loss_block);
-    wh_norm_forward(net, n, x, WH_P_FINAL_NORM_GAIN, -1, net->final_norm, net->final_stats);
+    wh_norm_forward(net, wh_pass_stream(net, pass).rows, x, WH_P_FINAL_NORM_GAIN, -1, net->final_norm,
+                    net->final_stats);
+    const void *norm = wh_tensor_gather(net, n, net->final_norm, WH_TENSOR_GATHER);
     for (size_t t = 0; t < n; t += net->loss_block, head_piece++) {
         size_t block = n - t < net->loss_block ? n - t : net->loss_block;
-        char *rows = wh_rows_at(net, net->final_norm, t * C);
+        const char *rows = wh_rows_at(net, norm, t * C);
         logits_of(net, rows, block, net->logits);
         block_losses(net, block, pass->labels + t, grad_scale, losses + t);
-        if (grad_scale > 0.0f) block_backward(net, head_piece, block, rows);
+        if (grad_scale > 0.0f) block_backward(net, head_piece, t, block, rows);
     }
+    if (grad_scale > 0.0f) wh_tensor_join(net, &sum, WH_TENSOR_BACKWARD);
 }
 
 void wh_head_train(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, const void *x, float grad_scale,
                    double *losses, void *dx) {
     WH_ASSERT(grad_scale > 0.0f);
     run_blocks(net, pass, piece, x, grad_scale, losses);
-    wh_norm_backward(net, piece, wh_pass_tokens(pass), x, net->final_stats, net->final_norm, WH_P_FINAL_NORM_GAIN, -1,
-                     false, dx);
+    wh_norm_backward(net, piece, wh_pass_stream(net, pass).rows, x, net->final_stats, net->final_norm,
+                     WH_P_FINAL_NORM_GAIN, -1, false, dx);
 }
 
 void wh_head_logits(struct wh_net *net, const void *x, size_t n, float *logits) {

@@ -5,6 +5,7 @@
 
 #include "model/decode.h"
 #include "model/net.h"
+#include "model/tensor_sums.h"
 
 /* Where in the run a pass is: what dropout depends on. */
 struct wh_pass {
@@ -19,6 +20,9 @@ struct wh_pass {
 };
 
 static inline size_t wh_pass_tokens(const struct wh_pass *p) { return (size_t)p->sequences * p->T; }
+static inline struct wh_stream wh_pass_stream(const struct wh_net *net, const struct wh_pass *p) {
+    return wh_stream_of(net, wh_pass_tokens(p));
+}
 
 enum wh_dropout_site { WH_SITE_EMBED, WH_SITE_ATTENTION, WH_SITE_ATTN_OUT, WH_SITE_MLP_OUT, WH_SITE_COUNT };
 
@@ -30,9 +34,9 @@ struct wh_dropout {
 struct wh_dropout wh_dropout_at(const struct wh_net *net, const struct wh_pass *pass, int layer,
                                 enum wh_dropout_site site);
 
-/* out = dropout(in), [n, C] in the compute dtype; may be in place. */
-void wh_dropout_rows(const struct wh_net *net, const struct wh_pass *pass, const struct wh_dropout *d, void *out,
-                     const void *in);
+/* out = dropout(in), rows of the stream [., C] in the compute dtype; may be in place. */
+void wh_dropout_rows(const struct wh_net *net, const struct wh_pass *pass, const struct wh_stream *s,
+                     const struct wh_dropout *d, void *out, const void *in);
 
 /* x = token row + position row, dropout. */
 void wh_embed_forward(struct wh_net *net, const struct wh_pass *pass, void *x);

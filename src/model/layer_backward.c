@@ -9,7 +9,6 @@
 #include "model/gradient.h"
 #include "model/layer.h"
 #include "model/rows.h"
-#include "model/tensor_sums.h"
 
 /* dx [n, cols] = dy [n, rows] W for the matrix `id` and those joined to it. */
 static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t rows, enum wh_param_id weight,
@@ -24,7 +23,7 @@ static void input_gradient(struct wh_net *net, size_t n, const void *dy, size_t 
                         .parts = parts ? parts->list : NULL,
                         .part_count = parts ? parts->count : 0};
     if (parts)
-        wh_tensor_gemm(net, WH_TIME_GEMM_INPUT, &g, WH_TP_BACKWARD);
+        wh_tensor_gemm(net, WH_TIME_GEMM_INPUT, &g, WH_TENSOR_BACKWARD);
     else
         wh_net_gemm(net, WH_TIME_GEMM_INPUT, &g);
 }
@@ -91,13 +90,34 @@ static void rotate_back(struct wh_net *net, const struct wh_pass *pass, void *d_
     wh_net_book(net, WH_TIME_ACTIVATION, since);
 }
 
-/* The gradient of a branch's output: dx itself, or dx through the branch's dropout (in d_norm). */
+/* The gradient of a branch's output: dx itself, or dx through the branch's dropout (in d_norm). Rows of the stream. */
 static const void *branch_gradient(struct wh_net *net, const struct wh_pass *pass, int layer, enum wh_dropout_site site,
                                    const void *dx) {
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
+    const struct wh_stream s = wh_pass_stream(net, pass);
     if (!d.threshold) return dx;
-    wh_dropout_rows(net, pass, &d, net->d_norm, dx);
+    wh_dropout_rows(net, pass, &s, &d, net->d_norm, dx);
     return net->d_norm;
+}
+
+/* Of a matrix that is cut on its input side, and its bias, which isn't cut; `rows` of the stream are gathered. Returns dy for
+ * all tokens. */
+static const void *row_cut_gradients(struct wh_net *net, uint32_t piece, size_t n, enum wh_param_id weight,
+                                     enum wh_param_id bias, int layer, const void *rows, enum wh_tensor_row gather,
+                                     const void *x, size_t cols) {
+    const size_t C = net->local.C;
+    const void *dy = wh_tensor_gather(net, n, rows, gather);
+    weight_gradient(net, piece, weight, layer, dy, C, x, cols);
+    wh_gradient_bias(net, piece, wh_net_param(net, bias, layer), rows, C);
+    return dy;
+}
+
+/* Of a matrix that is cut on its output side, and its bias, which is cut with it; `rows` of its input are gathered again. */
+static void column_cut_gradients(struct wh_net *net, uint32_t piece, size_t n, enum wh_param_id weight,
+                                 enum wh_param_id bias, int layer, const void *dy, size_t width, const void *rows) {
+    const void *x = wh_tensor_gather(net, n, rows, WH_TENSOR_AGAIN);
+    weight_gradient(net, piece, weight, layer, dy, width, x, net->local.C);
+    wh_gradient_bias(net, piece, wh_net_param(net, bias, layer), dy, width);
 }
 
 static void feed_forward_back(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer,
@@ -105,34 +125,34 @@ static void feed_forward_back(struct wh_net *net, const struct wh_pass *pass, ui
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, F = m->F, width = m->gated ? 2 * F : F;
     const enum wh_param_id up = m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP;
-    const void *dy = branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx);
+    const void *rows = branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx);
 
-    weight_gradient(net, piece, WH_P_MLP_DOWN, layer, dy, C, a->act, F);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_DOWN_BIAS, layer), dy, C);
+    const void *dy = row_cut_gradients(net, piece, n, WH_P_MLP_DOWN, WH_P_MLP_DOWN_BIAS, layer, rows,
+                                       WH_TENSOR_GATHER_GRAD, a->act, F);
     input_gradient(net, n, dy, C, WH_P_MLP_DOWN, layer, F, NULL, a->act);
     activate_back(net, n, a->up, a->act); /* both now hold their own gradients */
-    weight_gradient(net, piece, up, layer, a->up, width, a->norm2, C);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_UP_BIAS, layer), a->up, width);
+    column_cut_gradients(net, piece, n, up, WH_P_MLP_UP_BIAS, layer, a->up, width, a->norm2);
     input_gradient(net, n, a->up, width, up, layer, C, &net->parts_up, net->d_norm);
-    wh_norm_backward(net, piece, n, a->x_mid, a->norm2_stats, net->d_norm, WH_P_MLP_NORM_GAIN, layer, true, dx);
+    wh_norm_backward(net, piece, wh_pass_stream(net, pass).rows, a->x_mid, a->norm2_stats, net->d_norm,
+                     WH_P_MLP_NORM_GAIN, layer, true, dx);
 }
 
 static void attention_branch_back(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer,
                                   const void *x_in, struct wh_layer_acts *a, void *dx) {
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
-    const void *dy = branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx);
+    const void *rows = branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx);
     void *d_attn = a->act, *d_qkv = a->up; /* the feed-forward half is done with them */
 
-    weight_gradient(net, piece, WH_P_ATTN_O, layer, dy, C, a->attn, q);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_O_BIAS, layer), dy, C);
+    const void *dy =
+        row_cut_gradients(net, piece, n, WH_P_ATTN_O, WH_P_ATTN_O_BIAS, layer, rows, WH_TENSOR_GATHER_GRAD, a->attn, q);
     input_gradient(net, n, dy, C, WH_P_ATTN_O, layer, q, NULL, d_attn);
     attention_back(net, pass, layer, a, d_attn, d_qkv);
     if (!m->learned_positions) rotate_back(net, pass, d_qkv);
-    weight_gradient(net, piece, WH_P_ATTN_Q, layer, d_qkv, width, a->norm1, C);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_Q_BIAS, layer), d_qkv, width);
+    column_cut_gradients(net, piece, n, WH_P_ATTN_Q, WH_P_ATTN_Q_BIAS, layer, d_qkv, width, a->norm1);
     input_gradient(net, n, d_qkv, width, WH_P_ATTN_Q, layer, C, &net->parts_qkv, net->d_norm);
-    wh_norm_backward(net, piece, n, x_in, a->norm1_stats, net->d_norm, WH_P_ATTN_NORM_GAIN, layer, true, dx);
+    wh_norm_backward(net, piece, wh_pass_stream(net, pass).rows, x_in, a->norm1_stats, net->d_norm, WH_P_ATTN_NORM_GAIN,
+                     layer, true, dx);
 }
 
 void wh_layer_backward(struct wh_net *net, const struct wh_pass *pass, uint32_t piece, int layer, const void *x_in,
@@ -147,11 +167,11 @@ void wh_layer_backward(struct wh_net *net, const struct wh_pass *pass, uint32_t 
 static void save_branch_gradient(struct wh_net *net, const struct wh_pass *pass, int layer, enum wh_dropout_site site,
                                  const void *dx, void *to) {
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
-    const size_t elems = wh_pass_tokens(pass) * net->local.C;
+    const struct wh_stream s = wh_pass_stream(net, pass);
     if (d.threshold)
-        wh_dropout_rows(net, pass, &d, to, dx);
+        wh_dropout_rows(net, pass, &s, &d, to, dx);
     else
-        memcpy(to, dx, elems * wh_dtype_bytes(net->shape.dtype));
+        memcpy(to, dx, s.rows * net->local.C * wh_dtype_bytes(net->shape.dtype));
 }
 
 static void feed_forward_back_input(struct wh_net *net, const struct wh_pass *pass, int layer, struct wh_layer_acts *a,
@@ -160,11 +180,13 @@ static void feed_forward_back_input(struct wh_net *net, const struct wh_pass *pa
     const size_t n = wh_pass_tokens(pass), C = m->C, F = m->F, width = m->gated ? 2 * F : F;
     void *d_up = s->d_up ? s->d_up : a->up;
     save_branch_gradient(net, pass, layer, WH_SITE_MLP_OUT, dx, s->dy_down);
-    input_gradient(net, n, s->dy_down, C, WH_P_MLP_DOWN, layer, F, NULL, net->d_act);
+    const void *dy = wh_tensor_gather(net, n, s->dy_down, WH_TENSOR_GATHER_GRAD);
+    input_gradient(net, n, dy, C, WH_P_MLP_DOWN, layer, F, NULL, net->d_act);
     if (s->d_up) memcpy(s->d_up, a->up, n * width * wh_dtype_bytes(net->shape.dtype));
     activate_back(net, n, d_up, net->d_act);
     input_gradient(net, n, d_up, width, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, layer, C, &net->parts_up, s->d_norm2);
-    wh_norm_input_gradient(net, n, a->x_mid, a->norm2_stats, s->d_norm2, WH_P_MLP_NORM_GAIN, layer, true, dx);
+    wh_norm_input_gradient(net, wh_pass_stream(net, pass).rows, a->x_mid, a->norm2_stats, s->d_norm2,
+                           WH_P_MLP_NORM_GAIN, layer, true, dx);
 }
 
 static void attention_branch_back_input(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
@@ -172,11 +194,13 @@ static void attention_branch_back_input(struct wh_net *net, const struct wh_pass
     const struct wh_model *m = &net->local;
     const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
     save_branch_gradient(net, pass, layer, WH_SITE_ATTN_OUT, dx, s->dy_o);
-    input_gradient(net, n, s->dy_o, C, WH_P_ATTN_O, layer, q, NULL, net->d_act);
+    const void *dy = wh_tensor_gather(net, n, s->dy_o, WH_TENSOR_GATHER_GRAD);
+    input_gradient(net, n, dy, C, WH_P_ATTN_O, layer, q, NULL, net->d_act);
     attention_back(net, pass, layer, a, net->d_act, s->d_qkv);
     if (!m->learned_positions) rotate_back(net, pass, s->d_qkv);
     input_gradient(net, n, s->d_qkv, width, WH_P_ATTN_Q, layer, C, &net->parts_qkv, s->d_norm1);
-    wh_norm_input_gradient(net, n, x_in, a->norm1_stats, s->d_norm1, WH_P_ATTN_NORM_GAIN, layer, true, dx);
+    wh_norm_input_gradient(net, wh_pass_stream(net, pass).rows, x_in, a->norm1_stats, s->d_norm1, WH_P_ATTN_NORM_GAIN,
+                           layer, true, dx);
 }
 
 void wh_layer_backward_input(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
@@ -188,17 +212,15 @@ void wh_layer_backward_input(struct wh_net *net, const struct wh_pass *pass, int
 void wh_layer_backward_weight(struct wh_net *net, uint32_t piece, int layer, const void *x_in,
                               const struct wh_layer_acts *a, const struct wh_layer_saved *s) {
     const struct wh_model *m = &net->local;
-    const size_t C = m->C, F = m->F, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
+    const size_t n = (size_t)net->shape.micro_batch * net->shape.T;
+    const size_t F = m->F, q = (size_t)m->H * m->D, width = q + 2 * (size_t)m->Hkv * m->D;
     const void *d_up = s->d_up ? s->d_up : a->up;
     const size_t up_width = m->gated ? 2 * F : F;
-    weight_gradient(net, piece, WH_P_MLP_DOWN, layer, s->dy_down, C, a->act, F);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_DOWN_BIAS, layer), s->dy_down, C);
-    weight_gradient(net, piece, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, layer, d_up, up_width, a->norm2, C);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_MLP_UP_BIAS, layer), d_up, up_width);
+    row_cut_gradients(net, piece, n, WH_P_MLP_DOWN, WH_P_MLP_DOWN_BIAS, layer, s->dy_down, WH_TENSOR_AGAIN, a->act, F);
+    column_cut_gradients(net, piece, n, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, WH_P_MLP_UP_BIAS, layer, d_up, up_width,
+                         a->norm2);
     wh_norm_gain_gradient(net, piece, a->x_mid, a->norm2_stats, s->d_norm2, WH_P_MLP_NORM_GAIN, layer);
-    weight_gradient(net, piece, WH_P_ATTN_O, layer, s->dy_o, C, a->attn, q);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_O_BIAS, layer), s->dy_o, C);
-    weight_gradient(net, piece, WH_P_ATTN_Q, layer, s->d_qkv, width, a->norm1, C);
-    wh_gradient_bias(net, piece, wh_net_param(net, WH_P_ATTN_Q_BIAS, layer), s->d_qkv, width);
+    row_cut_gradients(net, piece, n, WH_P_ATTN_O, WH_P_ATTN_O_BIAS, layer, s->dy_o, WH_TENSOR_AGAIN, a->attn, q);
+    column_cut_gradients(net, piece, n, WH_P_ATTN_Q, WH_P_ATTN_Q_BIAS, layer, s->d_qkv, width, a->norm1);
     wh_norm_gain_gradient(net, piece, x_in, a->norm1_stats, s->d_norm1, WH_P_ATTN_NORM_GAIN, layer);
 }

@@ -3,10 +3,12 @@
  *   norm1 = norm(x_in)                     qkv = norm1 Wqkv^T + b, q and k rotated
  *   attn  = attention(qkv)                 x_mid = x_in + drop(attn Wo^T + b)         sum over heads in S slices
  *   norm2 = norm(x_mid)                    up = norm2 Wup^T + b
- *   act   = gelu(up) or silu(gate)*up      x_out = x_mid + drop(act Wdown^T + b)      sum over channels in S slices */
+ *   act   = gelu(up) or silu(gate)*up      x_out = x_mid + drop(act Wdown^T + b)      sum over channels in S slices
+ *
+ * x_in, norm1, x_mid, norm2, x_out are rows of the stream; attn, up, act, qkv those of all tokens: norm1 and norm2 are gathered,
+ * the sums scattered (model/tensor_sums.h). */
 #include "model/layer.h"
 #include "model/rows.h"
-#include "model/tensor_sums.h"
 
 /* y [n, rows] = x [n, cols] W^T + b for the matrix `id` and those joined to it; `parts` NULL: one chain. */
 static struct wh_gemm linear(const struct wh_net *net, size_t n, const void *x, size_t cols, enum wh_param_id weight,
@@ -110,14 +112,15 @@ static void activate(struct wh_net *net, size_t n, const void *up, void *act) {
 static void add_branch(struct wh_net *net, const struct wh_pass *pass, int layer, enum wh_dropout_site site,
                        struct wh_gemm *g, const void *residual) {
     const struct wh_dropout d = wh_dropout_at(net, pass, layer, site);
-    const size_t C = net->local.C, n = wh_pass_tokens(pass);
+    const struct wh_stream s = wh_pass_stream(net, pass);
+    const size_t C = net->local.C;
     if (!d.threshold) g->residual = (struct wh_gemm_in){residual, net->shape.dtype, C, false};
-    wh_tensor_gemm(net, WH_TIME_GEMM_FORWARD, g, WH_TP_FORWARD);
+    wh_tensor_gemm(net, WH_TIME_GEMM_FORWARD, g, WH_TENSOR_FORWARD);
     if (!d.threshold) return;
     void *x = g->c.data;
-    wh_dropout_rows(net, pass, &d, x, x);
+    wh_dropout_rows(net, pass, &s, &d, x, x);
 #pragma omp parallel for num_threads(net->shape.threads) schedule(static)
-    for (size_t t = 0; t < n; t++) {
+    for (size_t t = 0; t < s.rows; t++) {
         float *scratch = wh_rows_scratch(net), *y = wh_rows_target(net, x, t * C, scratch);
         const float *branch = wh_rows_read(net, x, t * C, C, scratch);
         net->vec->add(y, wh_rows_read(net, residual, t * C, C, scratch + C), branch, C);
@@ -128,10 +131,12 @@ static void add_branch(struct wh_net *net, const struct wh_pass *pass, int layer
 void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
                       struct wh_layer_acts *a, void *x_out) {
     const struct wh_model *m = &net->local;
-    const size_t n = wh_pass_tokens(pass), C = m->C, q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
+    const size_t n = wh_pass_tokens(pass), rows = wh_pass_stream(net, pass).rows;
+    const size_t C = m->C, q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
 
-    wh_norm_forward(net, n, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);
-    struct wh_gemm g = linear(net, n, a->norm1, C, WH_P_ATTN_Q, WH_P_ATTN_Q_BIAS, layer, q + 2 * kv, NULL, a->qkv);
+    wh_norm_forward(net, rows, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);
+    const void *norm = wh_tensor_gather(net, n, a->norm1, WH_TENSOR_GATHER);
+    struct wh_gemm g = linear(net, n, norm, C, WH_P_ATTN_Q, WH_P_ATTN_Q_BIAS, layer, q + 2 * kv, NULL, a->qkv);
     wh_net_gemm(net, WH_TIME_GEMM_FORWARD, &g);
     if (!m->learned_positions) rotate(net, pass, a->qkv);
     if (pass->cache)
@@ -141,9 +146,10 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
     g = linear(net, n, a->attn, q, WH_P_ATTN_O, WH_P_ATTN_O_BIAS, layer, C, &net->parts_o, a->x_mid);
     add_branch(net, pass, layer, WH_SITE_ATTN_OUT, &g, x_in);
 
-    wh_norm_forward(net, n, a->x_mid, WH_P_MLP_NORM_GAIN, layer, a->norm2, a->norm2_stats);
-    g = linear(net, n, a->norm2, C, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, WH_P_MLP_UP_BIAS, layer,
-               m->gated ? 2 * F : F, NULL, a->up);
+    wh_norm_forward(net, rows, a->x_mid, WH_P_MLP_NORM_GAIN, layer, a->norm2, a->norm2_stats);
+    norm = wh_tensor_gather(net, n, a->norm2, WH_TENSOR_GATHER);
+    g = linear(net, n, norm, C, m->gated ? WH_P_MLP_GATE : WH_P_MLP_UP, WH_P_MLP_UP_BIAS, layer, m->gated ? 2 * F : F,
+               NULL, a->up);
     const bool fused = !m->gated && net->shape.dtype == WH_F32; /* bf16: from the rounded value, as recompute does */
     if (fused) {
         g.pre = g.c;
@@ -159,8 +165,8 @@ void wh_layer_forward(struct wh_net *net, const struct wh_pass *pass, int layer,
 
 void wh_layer_recompute(struct wh_net *net, const struct wh_pass *pass, int layer, const void *x_in,
                         struct wh_layer_acts *a) {
-    const size_t n = wh_pass_tokens(pass);
-    wh_norm_forward(net, n, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);
-    wh_norm_forward(net, n, a->x_mid, WH_P_MLP_NORM_GAIN, layer, a->norm2, a->norm2_stats);
-    activate(net, n, a->up, a->act);
+    const size_t rows = wh_pass_stream(net, pass).rows;
+    wh_norm_forward(net, rows, x_in, WH_P_ATTN_NORM_GAIN, layer, a->norm1, a->norm1_stats);
+    wh_norm_forward(net, rows, a->x_mid, WH_P_MLP_NORM_GAIN, layer, a->norm2, a->norm2_stats);
+    activate(net, wh_pass_tokens(pass), a->up, a->act);
 }

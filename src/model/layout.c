@@ -1,52 +1,38 @@
 /* Where everything lies: one function over an arena, run once to measure and once to place. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "arch/norm_blocks.h"
 #include "base/tree.h"
 #include "comm/reduce.h"
 #include "model/gradient.h"
-#include "model/net.h"
 #include "model/rope.h"
+#include "model/tables.h"
 #include "os/memory.h"
-
-enum { LOGITS_BYTES_MAX = 112 << 20 }; /* a block of logits: big enough for the GEMM, small beside the states */
 
 static size_t max2(size_t a, size_t b) { return a > b ? a : b; }
 
 static size_t qkv_width(const struct wh_model *m) { return ((size_t)m->H + 2 * (size_t)m->Hkv) * m->D; }
 static size_t up_width(const struct wh_model *m) { return (size_t)m->F * (m->gated ? 2 : 1); }
 
-/* Tokens per block of logits: whole sequences, or an even part of one (whole ones if chunks must stay together). */
-uint32_t wh_net_loss_block(const struct wh_net_shape *s) {
-    uint32_t T = s->T, n = s->micro_batch * T;
-    /* equal on all tensor ranks: by the longest part of the vocabulary */
-    const uint64_t V =
-        (s->model->V + s->grain.tensor - 1) / s->grain.tensor * (s->grain.tensor / wh_net_tensor_ranks(s));
-    uint64_t fit = (uint64_t)LOGITS_BYTES_MAX / ((V < s->model->V ? V : s->model->V) * sizeof(float));
-    uint32_t wanted = s->loss_block_tokens ? s->loss_block_tokens : fit < 1 ? 1 : fit > n ? n : (uint32_t)fit;
-    if (wanted >= n) return n;
-    if (wanted >= T || s->grain.sequence > 1) return wanted / T ? wanted / T * T : T;
-    uint32_t parts = (T + wanted - 1) / wanted;
-    return (T + parts - 1) / parts;
-}
-
 static void *take(struct wh_arena *a, enum wh_row row, size_t count, size_t elem_bytes) {
     WH_ASSERT(elem_bytes == 0 || count <= SIZE_MAX / 2 / elem_bytes);
     return wh_arena_take(a, row, count * elem_bytes);
 }
 
+/* Of the residual stream in a micro-batch, held here. */
+static size_t stream_rows(const struct wh_net *net) { return wh_net_stream_elems(&net->shape) / net->shape.model->C; }
+
 /* Activations of one layer; `kept` says which set of buffers stays for the backward pass. */
 static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
     const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    acts->norm1_stats = take(a, row, n * 2, sizeof(float));
+    size_t rows = stream_rows(net);
+    acts->norm1_stats = take(a, row, rows * 2, sizeof(float));
     acts->qkv = take(a, row, n * qkv_width(m), e);
     acts->attn_stats = take(a, row, n * m->H * 2, sizeof(float));
     acts->attn = take(a, row, n * m->H * m->D, e);
-    acts->x_mid = take(a, row, n * m->C, e);
-    acts->norm2_stats = take(a, row, n * 2, sizeof(float));
+    acts->x_mid = take(a, row, rows * m->C, e);
+    acts->norm2_stats = take(a, row, rows * 2, sizeof(float));
     acts->up = take(a, row, n * max2(up_width(m), qkv_width(m)), e);
 }
 
@@ -54,23 +40,14 @@ static void place_whole_layer(struct wh_net *net, struct wh_arena *a, enum wh_ro
 static void place_elementwise(struct wh_net *net, struct wh_arena *a, enum wh_row row, struct wh_layer_acts *acts) {
     const struct wh_model *m = &net->local;
     size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
-    acts->norm1 = take(a, row, n * m->C, e);
-    acts->norm2 = take(a, row, n * m->C, e);
+    acts->norm1 = take(a, row, stream_rows(net) * m->C, e);
+    acts->norm2 = take(a, row, stream_rows(net) * m->C, e);
     acts->act = take(a, row, n * max2(m->F, (size_t)m->H * m->D), e);
 }
 
 /* Where what the collectives of data-parallel ranks touch is taken from. */
 static struct wh_arena *data_arena(struct wh_net *net, struct wh_arena *own) {
     return wh_net_ranks(&net->shape) > 1 ? &net->shared : own;
-}
-
-static uint32_t longest_chunk(const struct wh_net *net) {
-    uint32_t most = 0;
-    for (uint32_t c = 0; c < wh_net_chunks(&net->shape); c++) {
-        const struct wh_net_chunk *k = wh_net_chunk(net, c);
-        if (k->end - k->first > most) most = k->end - k->first;
-    }
-    return most;
 }
 
 static bool has_head(const struct wh_net *net) {
@@ -101,13 +78,12 @@ static enum wh_keep slot_keep(const struct wh_net *net, uint32_t i) {
 
 static void place_slot(struct wh_net *net, struct wh_arena *a, struct wh_net_slot *slot,
                        const struct wh_layer_acts *common) {
-    const size_t n = (size_t)net->shape.micro_batch * net->shape.T, C = net->shape.model->C;
-    const size_t e = wh_dtype_bytes(net->shape.dtype);
-    const uint32_t layers = longest_chunk(net), last = layers - !has_head(net);
+    const size_t elems = wh_net_stream_elems(&net->shape), e = wh_dtype_bytes(net->shape.dtype);
+    const uint32_t layers = wh_net_longest_chunk(net), last = layers - !has_head(net);
     struct wh_arena *first = is_pipeline(net) ? &net->shared : a; /* x[0] comes from another rank */
     for (uint32_t l = 0; l <= last; l++)                          /* forward only: two take turns */
         slot->x[l] =
-            net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, n * C, e) : slot->x[l - 2];
+            net->shape.train || l < 2 ? take(l == 0 ? first : a, WH_ROW_ACTIVATIONS, elems, e) : slot->x[l - 2];
     for (uint32_t l = 0; l < layers; l++) {
         const enum wh_keep keep = slot_keep(net, l);
         slot->acts[l] = *common;
@@ -119,11 +95,20 @@ static void place_slot(struct wh_net *net, struct wh_arena *a, struct wh_net_slo
 /* Room for what goes to other stages and comes from them. */
 static void place_messages(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
-    const size_t n = (size_t)s->micro_batch * s->T * s->model->C, e = wh_dtype_bytes(s->dtype);
+    const size_t n = wh_net_stream_elems(s), e = wh_dtype_bytes(s->dtype);
     struct wh_arena *shared = &net->shared;
     for (uint32_t i = 0; i < WH_NET_OUTPUTS; i++) net->act_out[i] = take(shared, WH_ROW_PIPE, n, e);
     for (uint32_t i = 0; i < WH_NET_OUTPUTS && s->train; i++) net->grad_out[i] = take(shared, WH_ROW_PIPE, n, e);
-    for (uint32_t i = 0; i < s->grad_slots && s->train; i++) net->grad[i] = take(shared, WH_ROW_BACKWARD, n, e);
+}
+
+/* A chunk's gradient on its way back, unless it can stand in net->dx. */
+static void place_grad(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const bool pipeline = is_pipeline(net);
+    if (!s->train || (!pipeline && !wh_net_cuts_stream(s))) return;
+    for (uint32_t i = 0; i < s->grad_slots; i++)
+        net->grad[i] =
+            take(pipeline ? &net->shared : a, WH_ROW_BACKWARD, wh_net_stream_elems(s), wh_dtype_bytes(s->dtype));
 }
 
 /* What the parts of a split backward pass hand over. */
@@ -132,31 +117,58 @@ static void place_saved(struct wh_net *net, struct wh_arena *a) {
     const size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
     net->d_act = take(a, WH_ROW_BACKWARD, n * max2(m->F, (size_t)m->H * m->D), e);
     for (uint32_t i = 0; i < net->shape.grad_slots; i++)
-        for (uint32_t l = 0; l < longest_chunk(net); l++) {
+        for (uint32_t l = 0; l < wh_net_longest_chunk(net); l++) {
             struct wh_layer_saved *s = &net->saved[i][l];
             void **rows[] = {&s->dy_down, &s->dy_o, &s->d_norm1, &s->d_norm2};
-            for (size_t k = 0; k < 4; k++) *rows[k] = take(a, WH_ROW_BACKWARD, n * m->C, e);
+            for (size_t k = 0; k < 4; k++) *rows[k] = take(a, WH_ROW_BACKWARD, stream_rows(net) * m->C, e);
             s->d_qkv = take(a, WH_ROW_BACKWARD, n * qkv_width(m), e);
             if (slot_keep(net, l) != WH_KEEP_ALL) s->d_up = take(a, WH_ROW_BACKWARD, n * up_width(m), e);
         }
 }
 
-/* What tensor ranks add up. It lies at the same place on all of them. */
-static void place_partial(struct wh_net *net, struct wh_arena *a) {
+/* Tensor ranks gather it, so it lies at the same place on all of them. */
+static bool gathers_dx(const struct wh_net *net) {
+    return wh_net_cuts_stream(&net->shape) && wh_net_chunk(net, 0)->embed;
+}
+
+/* Gradients of the embedded tokens of the whole batch. */
+static void place_dx(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const bool shared = is_pipeline(net) || wh_net_cuts_stream(s);
+    net->dx = take(shared ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD,
+                   (size_t)s->global_batch * s->T * s->model->C, wh_dtype_bytes(s->dtype));
+}
+
+/* Sums of vectors over the positions of this rank. */
+static void place_vectors(struct wh_net *net, struct wh_arena *a) {
+    const struct wh_net_shape *s = &net->shape;
+    const size_t all = net->vector_border[s->model->L + 2], e = wh_dtype_bytes(wh_net_sum_dtype(s));
+    const struct wh_sum_plan *plan = &net->sum_own.plan;
+    net->vector_sums = take(&net->shared, WH_ROW_TENSOR, wh_net_groups(s) * all, e);
+    net->vector_rest = take(a, WH_ROW_GRADS_PENDING, (plan->buffers - wh_net_groups(s)) * all, e);
+    net->vector_open = take(a, WH_ROW_GRADS_PENDING, plan->opens * all, sizeof(float));
+}
+
+/* What tensor ranks add up and gather. It lies at the same place on all of them. */
+static void place_tensor(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
     const bool cut = wh_net_tensor_ranks(s) > 1;
+    const size_t elems = (size_t)s->micro_batch * s->T * s->model->C;
     net->tp_rows = take(cut ? &net->shared : a, WH_ROW_LOGITS, 3 * (size_t)net->loss_block, sizeof(float));
-    if (cut)
-        net->tp_partial =
-            take(&net->shared, WH_ROW_TENSOR, (size_t)s->micro_batch * s->T * s->model->C + 1, sizeof(float));
+    if (cut) net->tp_partial = take(&net->shared, WH_ROW_TENSOR, elems, sizeof(float));
+    if (!wh_net_cuts_stream(s)) return;
+    net->tp_full = take(&net->shared, WH_ROW_TENSOR, elems, wh_dtype_bytes(s->dtype));
+    if (!s->train) return;
+    place_vectors(net, a);
+    if (gathers_dx(net)) place_dx(net, a);
 }
 
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
     const struct wh_model *m = &net->local;
     bool whole = false, elementwise = false; /* is there a layer that shares these */
-    size_t n = (size_t)net->shape.micro_batch * net->shape.T, e = wh_dtype_bytes(net->shape.dtype);
+    size_t e = wh_dtype_bytes(net->shape.dtype);
     struct wh_layer_acts common = {0};
-    for (uint32_t l = 0; l < longest_chunk(net); l++) {
+    for (uint32_t l = 0; l < wh_net_longest_chunk(net); l++) {
         whole = whole || slot_keep(net, l) == WH_KEEP_INPUTS;
         elementwise = elementwise || slot_keep(net, l) != WH_KEEP_ALL;
     }
@@ -164,11 +176,12 @@ static void place_activations(struct wh_net *net, struct wh_arena *a) {
     if (elementwise) place_elementwise(net, a, WH_ROW_RECOMPUTE, &common);
     for (uint32_t i = 0; i < net->shape.act_slots; i++) place_slot(net, a, &net->slot[i], &common);
     if (is_pipeline(net)) place_messages(net);
+    place_grad(net, a);
     net->sequence_loss = take(a, WH_ROW_BATCH, net->shape.micro_batch, sizeof(double));
     net->token_loss = take(a, WH_ROW_BATCH, (size_t)net->shape.global_batch * net->shape.T, sizeof(double));
     if (!has_head(net)) return;
-    net->final_stats = take(a, WH_ROW_ACTIVATIONS, n * 2, sizeof(float));
-    net->final_norm = take(a, WH_ROW_ACTIVATIONS, n * m->C, e);
+    net->final_stats = take(a, WH_ROW_ACTIVATIONS, stream_rows(net) * 2, sizeof(float));
+    net->final_norm = take(a, WH_ROW_ACTIVATIONS, stream_rows(net) * m->C, e);
     net->logits = take(a, WH_ROW_LOGITS, (size_t)net->loss_block * m->V + 1, sizeof(float)); /* never NULL */
 }
 
@@ -272,18 +285,16 @@ static void place_states(struct wh_net *net, struct wh_arena *a) {
 
 static void place_backward(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
-    const struct wh_model *m = s->model;
-    const size_t n = (size_t)s->micro_batch * s->T, tokens = (size_t)s->global_batch * s->T;
+    const size_t tokens = (size_t)s->global_batch * s->T;
     const size_t leaves = (size_t)s->grain.data * s->grain.sequence * s->grain.tensor;
     if (!s->train) return;
     net->leaf_loss = take(a, WH_ROW_BATCH, leaves, sizeof(double));
     net->norm_partial =
         take(a, WH_ROW_BATCH, wh_norm_block_count(wh_params_whole(s->params), s->grain.tensor), sizeof(double));
     if (s->split_backward) place_saved(net, a);
-    net->d_norm = take(a, WH_ROW_BACKWARD, n * m->C, wh_dtype_bytes(s->dtype));
+    net->d_norm = take(a, WH_ROW_BACKWARD, wh_net_stream_elems(s), wh_dtype_bytes(s->dtype));
     if (!wh_params_have_embedding(s->params) && !wh_net_chunk(net, 0)->embed) return;
-    net->dx = take(is_pipeline(net) ? &net->shared : data_arena(net, a), WH_ROW_BACKWARD, tokens * m->C,
-                   wh_dtype_bytes(s->dtype));
+    if (!gathers_dx(net)) place_dx(net, a);
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)s->model->V + 1, sizeof(uint32_t));
 }
@@ -309,156 +320,11 @@ static void place_scratch(struct wh_net *net, struct wh_arena *a) {
 }
 
 static void place(struct wh_net *net, struct wh_arena *a) {
-    place_partial(net, a); /* first: tensor ranks hold parts of different lengths of all that follows */
+    place_tensor(net, a); /* first: tensor ranks hold parts of different lengths of all that follows */
     place_states(net, a);
     place_activations(net, a);
     place_backward(net, a);
     place_scratch(net, a);
-}
-
-/* Slices of a sum over `n` channels that lie at `begin` in each of `pieces` blocks of the GEMM's k: slice s takes its
- * share of each block (q, k, v; gate, up) before slice s + 1 begins. Empty slices are left out. */
-static enum wh_status new_parts(uint32_t slices, const size_t *blocks, size_t block_count, struct wh_net_parts *out) {
-    out->list = calloc((size_t)slices * block_count, sizeof *out->list);
-    if (!out->list) return WH_FAIL(WH_NOMEM, "no memory for %u slices", slices);
-    for (uint32_t s = 0; s < slices; s++) {
-        size_t at = 0, before = out->count;
-        for (size_t b = 0; b < block_count; at += blocks[b++]) {
-            struct wh_range r = wh_grain_slice(blocks[b], slices, s);
-            if (r.begin == r.end) continue;
-            out->list[out->count++] =
-                (struct wh_gemm_part){.begin = (uint32_t)(at + r.begin), .length = (uint32_t)(r.end - r.begin)};
-        }
-        if (out->count > before) out->list[out->count - 1].ends_grain = true;
-    }
-    return WH_OK;
-}
-
-/* Slices of the vocabulary that is held here; those of the end may be shorter, or empty. */
-static enum wh_status new_vocabulary_parts(struct wh_net *net) {
-    const uint32_t S = net->shape.grain.tensor, each = S / wh_net_tensor_ranks(&net->shape);
-    struct wh_net_parts *p = &net->parts_vocab;
-    p->list = calloc(each, sizeof *p->list);
-    if (!p->list) return WH_FAIL(WH_NOMEM, "no memory for %u slices", each);
-    for (uint32_t s = 0; s < each; s++) {
-        const struct wh_range r = wh_grain_slice(net->shape.model->V, S, net->shape.tensor.rank * each + s);
-        if (r.begin == r.end) continue;
-        p->list[p->count++] = (struct wh_gemm_part){
-            .begin = (uint32_t)(r.begin - net->first_token), .length = (uint32_t)(r.end - r.begin), .ends_grain = true};
-    }
-    return WH_OK;
-}
-
-static enum wh_status new_all_parts(struct wh_net *net) {
-    const struct wh_model *m = &net->local;
-    const uint32_t S = net->shape.grain.tensor / wh_net_tensor_ranks(&net->shape);
-    const size_t q = (size_t)m->H * m->D, kv = (size_t)m->Hkv * m->D, F = m->F;
-    WH_TRY(new_parts(S, (size_t[]){q}, 1, &net->parts_o));
-    WH_TRY(new_parts(S, (size_t[]){F}, 1, &net->parts_down));
-    WH_TRY(new_parts(S, (size_t[]){q, kv, kv}, 3, &net->parts_qkv));
-    WH_TRY(new_parts(S, (size_t[]){F, F}, m->gated ? 2 : 1, &net->parts_up));
-    return new_vocabulary_parts(net);
-}
-
-/* `leaf_calls`: of the GEMM, which rounds its result but no node inside. */
-static enum wh_status new_sums(const struct wh_net_shape *s, uint32_t chunks, uint32_t piece_tokens, bool leaf_calls,
-                               struct wh_net_sums *out) {
-    const bool rounded = wh_net_sum_dtype(s) != WH_F32;
-    const struct wh_sum_shape shape = {.sequences = s->global_batch,
-                                       .positions = s->T,
-                                       .groups = s->grain.data,
-                                       .first_group = s->data.rank * (s->grain.data / wh_net_ranks(s)),
-                                       .group_count = s->grain.data / wh_net_ranks(s),
-                                       .chunks = chunks,
-                                       .piece_tokens = piece_tokens,
-                                       .span_tokens = s->micro_batch * s->T,
-                                       .rounded = rounded,
-                                       .leaf_calls = rounded && leaf_calls};
-    WH_TRY(wh_sum_plan_new(&shape, &out->plan));
-    out->parts = calloc(out->plan.part_count, sizeof *out->parts);
-    if (!out->parts) return WH_FAIL(WH_NOMEM, "no memory for a plan of %u parts", out->plan.part_count);
-    for (uint32_t i = 0; i < out->plan.part_count; i++) {
-        const struct wh_sum_part *p = &out->plan.parts[i];
-        out->parts[i] = (struct wh_gemm_part){p->begin, p->length, p->ends_leaf};
-    }
-    return WH_OK;
-}
-
-/* All sums have the same contributions: chunks are a power of two among ranks (config/check.c). */
-static enum wh_status new_joins(struct wh_net *net) {
-    const struct wh_net_shape *s = &net->shape;
-    const uint32_t ranks = wh_net_ranks(s);
-    WH_TRY(wh_sum_joins(s->grain.data, s->grain.sequence, ranks, &net->joins));
-    for (uint32_t r = 0; r < ranks; r++)
-        if (net->joins.inputs[r] > net->contributions) net->contributions = net->joins.inputs[r];
-    WH_ASSERT(net->sum_matrix.plan.roots == net->joins.inputs[s->data.rank] &&
-              net->sum_head.plan.roots == net->sum_matrix.plan.roots &&
-              net->sum_vector.plan.roots == net->sum_matrix.plan.roots);
-    return WH_OK;
-}
-
-static enum wh_status new_slots(struct wh_net *net) {
-    const struct wh_net_shape *s = &net->shape;
-    const uint32_t layers = longest_chunk(net);
-    net->slot = calloc(s->act_slots, sizeof *net->slot);
-    net->grad = calloc(s->grad_slots, sizeof *net->grad);
-    if (!net->slot || !net->grad) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->act_slots);
-    if (s->split_backward) net->saved = calloc(s->grad_slots, sizeof *net->saved);
-    if (s->split_backward && !net->saved) return WH_FAIL(WH_NOMEM, "no memory for %u slots", s->grad_slots);
-    for (uint32_t i = 0; i < s->grad_slots && s->split_backward; i++) {
-        net->saved[i] = calloc(layers, sizeof **net->saved);
-        if (!net->saved[i]) return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", layers);
-    }
-    for (uint32_t i = 0; i < s->act_slots; i++) {
-        struct wh_net_slot *slot = &net->slot[i];
-        slot->x = calloc(layers + 1, sizeof *slot->x);
-        slot->acts = calloc(layers, sizeof *slot->acts);
-        if (!slot->x || !slot->acts) return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", layers);
-    }
-    return WH_OK;
-}
-
-static enum wh_status new_tables(struct wh_net *net) {
-    const struct wh_net_shape *s = &net->shape;
-    const struct wh_model *m = s->model;
-    net->param = calloc((size_t)(m->L + 1) * WH_P_COUNT, sizeof *net->param);
-    net->pending_offset = calloc(s->params->count + 1, sizeof *net->pending_offset);
-    net->unit_border = calloc(m->L + 3, sizeof *net->unit_border);
-    net->unit_weights = calloc(m->L + 2, sizeof *net->unit_weights);
-    net->unit_sums = calloc(m->L + 2, sizeof *net->unit_sums);
-    if (!net->param || !net->pending_offset || !net->unit_border || !net->unit_weights || !net->unit_sums)
-        return WH_FAIL(WH_NOMEM, "no memory for the tables of %u layers", m->L);
-    WH_TRY(new_slots(net));
-    for (size_t i = 0; i < s->params->count; i++) {
-        const struct wh_param *p = &s->params->list[i];
-        net->param[(p->layer < 0 ? (int)m->L : p->layer) * WH_P_COUNT + (int)p->id] = p;
-    }
-    wh_params_units(s->params, m->L, net->unit_border);
-    net->own = (struct wh_range){0, s->params->buffer_elems};
-    if (s->data.zero_stage >= 1 && wh_net_ranks(s) > 1)
-        net->own = (struct wh_range){s->data.owner_border[s->data.rank], s->data.owner_border[s->data.rank + 1]};
-    net->loss_block = wh_net_loss_block(s);
-    WH_TRY(new_all_parts(net));
-    if (!s->train) return WH_OK;
-    WH_TRY(new_sums(s, s->grain.sequence, s->micro_batch * s->T, true, &net->sum_matrix));
-    WH_TRY(new_sums(s, s->grain.sequence, net->loss_block, true, &net->sum_head));
-    WH_TRY(new_sums(s, s->grain.sequence * s->grain.tensor, s->micro_batch * s->T, false, &net->sum_vector));
-    return new_joins(net);
-}
-
-static void free_sums(struct wh_net_sums *s) {
-    wh_sum_plan_free(&s->plan);
-    free(s->parts);
-}
-
-/* This tensor rank's share of what is cut. */
-static void set_local(struct wh_net *net) {
-    const struct wh_net_shape *s = &net->shape;
-    const uint32_t n = wh_net_tensor_ranks(s), S = s->grain.tensor, each = S / n;
-    net->local = *s->model;
-    net->local.H /= n, net->local.Hkv /= n, net->local.F /= n;
-    net->first_token = wh_grain_slice(s->model->V, S, s->tensor.rank * each).begin;
-    net->local.V = (uint32_t)(wh_grain_slice(s->model->V, S, (s->tensor.rank + 1) * each - 1).end - net->first_token);
 }
 
 static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *net) {
@@ -466,7 +332,6 @@ static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *n
                            .whole = {0, shape->model->L, true, true},
                            .fresh_slot = UINT32_MAX,
                            .pool.threads = shape->threads};
-    set_local(net);
     if (net->shape.act_slots == 0) net->shape.act_slots = 1;
     if (net->shape.grad_slots == 0) net->shape.grad_slots = 1;
     net->vec = wh_vec_select(shape->kernels);
@@ -476,7 +341,7 @@ static enum wh_status measure(const struct wh_net_shape *shape, struct wh_net *n
     if (!net->vec || !net->reduce || !net->attention || !net->pool.kernel)
         return WH_FAIL(WH_CONFIG, "kernels '%s' can't run on this processor", shape->kernels ? shape->kernels : "auto");
     net->attention_scale = (float)(1.0 / sqrt((double)shape->model->D));
-    WH_TRY(new_tables(net));
+    WH_TRY(wh_net_tables_new(net));
     net->arena = wh_arena_measuring("job");
     net->shared = wh_arena_measuring("shared");
     place(net, &net->arena);
@@ -516,21 +381,6 @@ free_net:
 
 void wh_net_free(struct wh_net *net) {
     wh_memory_release(net->memory, net->memory_bytes);
-    free(net->param);
-    for (uint32_t i = 0; net->slot && i < net->shape.act_slots; i++) {
-        free(net->slot[i].x);
-        free(net->slot[i].acts);
-    }
-    for (uint32_t i = 0; net->saved && i < net->shape.grad_slots; i++) free(net->saved[i]);
-    free(net->saved);
-    free(net->slot);
-    free(net->grad);
-    free(net->pending_offset);
-    free(net->unit_border);
-    free(net->unit_weights);
-    free(net->unit_sums);
-    free(net->parts_o.list), free(net->parts_down.list), free(net->parts_qkv.list);
-    free(net->parts_up.list), free(net->parts_vocab.list);
-    free_sums(&net->sum_matrix), free_sums(&net->sum_head), free_sums(&net->sum_vector);
+    wh_net_tables_free(net);
     *net = (struct wh_net){0};
 }

@@ -57,6 +57,8 @@ struct wh_net_chunk {
 /* The tensor rank that a net is: it holds slices [t S / n, (t + 1) S / n) of what is cut (S: grain.tensor). All zero: alone. */
 struct wh_net_tensor {
     uint32_t ranks, rank;
+    bool
+        sequence; /* sequence parallelism: of what isn't cut, and is done for each token, it does its part of the positions */
     struct wh_comm *comm; /* adds partial sums; wh_net_predict doesn't read it */
 };
 
@@ -89,15 +91,16 @@ struct wh_net_batch {
     const uint32_t *document_start; /* first position of the document that each position lies in; NULL: 0 */
 };
 
-/* What one layer keeps of a micro-batch of n tokens. q, k and v of a token lie side by side, so do gate and up. */
+/* What one layer keeps of a micro-batch of n tokens, of which r are this rank's of the residual stream (all, unless positions
+ * are cut: model/tensor_sums.h). q, k and v of a token lie side by side, so do gate and up. */
 struct wh_layer_acts {
-    void *norm1;        /* [n, C] */
-    float *norm1_stats; /* [n, 2] mean, rstd (RMSNorm: rstd in the second) */
+    void *norm1;        /* [r, C] */
+    float *norm1_stats; /* [r, 2] mean, rstd (RMSNorm: rstd in the second) */
     void *qkv;          /* [n, (H + 2 Hkv) D], rotated */
     float *attn_stats;  /* [b, H, T, 2] */
     void *attn;         /* [n, H D] */
-    void *x_mid;        /* [n, C] residual stream after attention */
-    void *norm2;        /* [n, C] */
+    void *x_mid;        /* [r, C] residual stream after attention */
+    void *norm2;        /* [r, C] */
     float *norm2_stats;
     void *up;  /* [n, F] or [n, 2F]: before the activation; backward: their gradients, then those of qkv */
     void *act; /* [n, F]; backward: its gradient, then that of attn */
@@ -105,8 +108,8 @@ struct wh_layer_acts {
 
 /* What the input part of a layer's backward pass leaves for the weight part, where they are apart. */
 struct wh_layer_saved {
-    void *dy_down, *dy_o;    /* [n, C] gradients of the two branches' outputs */
-    void *d_norm1, *d_norm2; /* [n, C] of the norms' outputs */
+    void *dy_down, *dy_o;    /* [r, C] gradients of the two branches' outputs */
+    void *d_norm1, *d_norm2; /* [r, C] of the norms' outputs */
     void *d_qkv;             /* [n, (H + 2 Hkv) D] */
     void *d_up;              /* [n, F] or [n, 2F]; NULL: stands in acts.up */
 };
@@ -147,10 +150,11 @@ struct wh_net {
     struct wh_model local; /* the model with this tensor rank's H, Hkv, F, V */
     size_t first_token;    /* of the vocabulary, that is held: V of them */
     enum wh_status
-        status;       /* of the sums over tensor ranks: after the first that failed, passes compute nothing of use and
+        status;        /* of the sums over tensor ranks: after the first that failed, passes compute nothing of use and
                               return it */
-    void *tp_partial; /* [n, C] fp32: partial sums; rows of the embedding */
-    float *tp_rows;   /* [3][loss_block] */
+    float *tp_partial; /* [n, C]: partial sums; rows of the embedding */
+    void *tp_full;     /* [n, C]: gathered rows; NULL unless positions are cut */
+    float *tp_rows;    /* [3][loss_block] */
     struct wh_net_chunk whole; /* the only chunk, if the shape gives none */
     struct wh_net_hooks hooks;
     const struct wh_vec *vec;
@@ -173,26 +177,31 @@ struct wh_net {
     float *adam_m, *adam_v; /* of the own range */
     struct wh_range own;    /* what this rank updates; alone: the whole line */
     size_t weights_first, grads_first, master_first;
-    float *pending;            /* see gradient.h */
-    size_t *pending_offset;    /* [params + 1] */
-    size_t *unit_border;       /* [L + 3]: units of sched/zero.h */
-    void **unit_weights;       /* [L + 2]: where a unit's weights are read */
-    void **unit_sums;          /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
-    size_t sums_elems;         /* whole sums: from one contribution to the next; 0: by unit */
+    float *pending;         /* see gradient.h */
+    size_t *pending_offset; /* [params + 1] */
+    size_t *unit_border;    /* [L + 3]: units of sched/zero.h */
+    void **unit_weights;    /* [L + 2]: where a unit's weights are read */
+    void **unit_sums;       /* [L + 2]: where its gradient sums are written; NULL if alone. See gradient.h */
+    size_t sums_elems;      /* whole sums: from one contribution to the next; 0: by unit */
+    /* Positions are cut: sums of the vectors that all tensor ranks hold, over each one's positions (gradient.h). */
+    size_t *vector_border; /* [L + 3]: of a line of these vectors alone, by unit */
+    size_t *vector_at;     /* [params]: of each its place there */
+    void *vector_sums, *vector_rest;
+    float *vector_open;
     struct wh_sum_joins joins; /* of the ranks' contributions to sums over the batch */
     uint32_t contributions;    /* the most that a rank has */
     double *norm_partial;      /* [blocks of the gradient norm, of the whole model]: their sums of squares */
 
     struct wh_net_slot *slot;      /* [act_slots] */
-    void **grad;                   /* [grad_slots]: gradient [n, C] of what a chunk has put out, then of what came in */
+    void **grad;                   /* [grad_slots]: gradient [r, C] of what a chunk has put out, then of what came in */
     struct wh_layer_saved **saved; /* [grad_slots][layers of a chunk], if the backward pass is split */
     void *d_act;                   /* [n, F or H D] while it is: gradient of acts.act, then of attn */
-    void *act_out[WH_NET_OUTPUTS], *grad_out[WH_NET_OUTPUTS]; /* [n, C] for other stages, taken in turn */
+    void *act_out[WH_NET_OUTPUTS], *grad_out[WH_NET_OUTPUTS]; /* [r, C] for other stages, taken in turn */
     uint32_t fresh_slot,
         fresh_layer; /* whose activations the layers' common buffers hold, as its forward pass left them */
     uint32_t read;   /* of the units in the step or evaluation so far */
     float *final_stats;
-    void *final_norm; /* [n, C]; its gradient afterwards */
+    void *final_norm; /* [r, C]; its gradient afterwards */
     float *logits;    /* [loss_block, V]; their gradient afterwards */
     uint32_t loss_block;
     double *token_loss;    /* [global_batch * T] */
@@ -203,7 +212,7 @@ struct wh_net {
         dx; /* [global_batch * T, C] gradient of the residual stream, at the end that of the embedded tokens; NULL where
                  no embedding is held */
     void *table_copy; /* [V, C] the tied table on a first stage that isn't the last, which owns it; else NULL */
-    void *d_norm;     /* [n, C] */
+    void *d_norm;     /* [r, C] */
 
     float *rope_cos, *rope_sin; /* [T, D/2] */
     float *row_scratch;         /* per thread: row_scratch_elems */
@@ -215,7 +224,8 @@ struct wh_net {
 
     struct wh_net_parts parts_o, parts_down, parts_qkv, parts_up, parts_vocab;
     struct wh_net_sums sum_matrix, sum_head, sum_vector;
-    const struct wh_param **param; /* [L + 1][WH_P_COUNT]; row L for tensors outside the layers */
+    struct wh_net_sums sum_own, sum_groups; /* positions are cut: over this rank's in each group; over the groups */
+    const struct wh_param **param;          /* [L + 1][WH_P_COUNT]; row L for tensors outside the layers */
 };
 
 /* Bytes of each ledger row that a net of this shape will take of its own memory, and of the job's (NULL: not asked),
@@ -240,11 +250,11 @@ struct wh_net_micro {
 };
 
 /* Forward pass of chunk `c` in slot `slot`, whose x[0] is there unless the chunk begins with the embeddings. The result goes
- * to `out` [n, C]; NULL with the head, where it stays in the slot. */
+ * to `out` [r, C] (wh_net_stream_elems); NULL with the head, where it stays in the slot. */
 enum wh_status wh_net_chunk_forward(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro, uint32_t slot,
                                     void *out);
 
-/* Backward pass: dx [n, C] (wh_net_grad_rows) goes from the gradient of what the chunk has put out to that of what came in;
+/* Backward pass: dx [r, C] (wh_net_grad_rows) goes from the gradient of what the chunk has put out to that of what came in;
  * with the head it begins with the loss, token losses go to net->token_loss. For each chunk micro-batches must come in
  * order. Errors: those of the hooks. */
 enum wh_status wh_net_chunk_backward(struct wh_net *net, uint32_t c, const struct wh_net_micro *micro, uint32_t slot,
@@ -262,6 +272,8 @@ enum wh_status wh_net_chunk_backward_weight(struct wh_net *net, uint32_t c, cons
 void *wh_net_grad_rows(const struct wh_net *net, uint32_t c, uint32_t index, uint32_t slot);
 /* `dx` is that of the embedded tokens of micro-batch `index`: it goes to its rows of net->dx, unless it is there. */
 void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx);
+/* After all of them, where positions are cut: net->dx has those of all positions of this rank's sequences. */
+enum wh_status wh_net_gather_embedded(struct wh_net *net);
 
 /* A new step or evaluation: units are read from the first on. */
 static inline void wh_net_restart(struct wh_net *net) { net->read = 0; }
@@ -309,11 +321,32 @@ static inline const struct wh_net_chunk *wh_net_chunk(const struct wh_net *net, 
 static inline uint32_t wh_net_tensor_ranks(const struct wh_net_shape *s) {
     return s->tensor.ranks ? s->tensor.ranks : 1;
 }
+/* Positions are cut: tensor rank t holds [border(t), border(t + 1)) of each sequence of the residual stream, whole chunks of
+ * those that sums of vectors are cut in. */
+static inline bool wh_net_cuts_stream(const struct wh_net_shape *s) {
+    return s->tensor.sequence && wh_net_tensor_ranks(s) > 1;
+}
+static inline size_t wh_net_stream_border(const struct wh_net_shape *s, uint32_t t) {
+    return (size_t)s->T * t / wh_net_tensor_ranks(s);
+}
 static inline uint32_t wh_net_ranks(const struct wh_net_shape *s) { return s->data.ranks ? s->data.ranks : 1; }
 /* Sequences of the global batch that are this rank's. */
 static inline uint32_t wh_net_sequences(const struct wh_net_shape *s) { return s->global_batch / wh_net_ranks(s); }
 static inline uint32_t wh_net_first_sequence(const struct wh_net_shape *s) {
     return wh_net_sequences(s) * s->data.rank;
+}
+/* Groups of grain.data that are this rank's. */
+static inline uint32_t wh_net_groups(const struct wh_net_shape *s) { return s->grain.data / wh_net_ranks(s); }
+/* Elements of the residual stream that this rank has of a micro-batch. */
+static inline size_t wh_net_stream_elems(const struct wh_net_shape *s) {
+    const uint32_t t = s->tensor.rank;
+    const size_t positions = wh_net_cuts_stream(s) ? wh_net_stream_border(s, t + 1) - wh_net_stream_border(s, t) : s->T;
+    return s->micro_batch * positions * s->model->C;
+}
+/* Elements of the unit's vectors whose sums are made over each tensor rank's positions; 0 unless these are cut. */
+size_t wh_net_unit_vectors(const struct wh_net_shape *s, uint32_t unit);
+static inline bool wh_net_cuts_sum(const struct wh_net_shape *s, const struct wh_param *p) {
+    return wh_net_cuts_stream(s) && p->cols == 0 && p->cut == WH_CUT_NONE;
 }
 /* Format of the nodes of gradient sums, hence of what ranks contribute. */
 static inline enum wh_dtype wh_net_sum_dtype(const struct wh_net_shape *s) { return s->grain.wire; }

@@ -42,7 +42,10 @@ static enum wh_status room(struct wh_net *net, uint32_t unit) {
 }
 
 static enum wh_status done(struct wh_net *net, uint32_t unit, bool last) {
-    return net->hooks.done && last ? net->hooks.done(net->hooks.context, unit) : WH_OK;
+    if (!last) return WH_OK;
+    wh_gradient_join_vectors(net, unit);
+    WH_TRY(net->status);
+    return net->hooks.done ? net->hooks.done(net->hooks.context, unit) : WH_OK;
 }
 
 static void add_read(uint32_t *units, uint32_t *count, uint32_t unit) {
@@ -182,13 +185,23 @@ static void *embedded_rows(const struct wh_net *net, uint32_t index) {
 
 void *wh_net_grad_rows(const struct wh_net *net, uint32_t c, uint32_t index, uint32_t slot) {
     const struct wh_net_chunk *chunk = wh_net_chunk(net, c);
-    return chunk->embed && chunk->head ? embedded_rows(net, index) : net->grad[slot];
+    const bool in_place = chunk->embed && chunk->head && !wh_net_cuts_stream(&net->shape);
+    return in_place ? embedded_rows(net, index) : net->grad[slot];
 }
 
 void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx) {
-    const struct wh_net_shape *s = &net->shape;
+    const struct wh_stream s = wh_stream_of(net, (size_t)net->shape.micro_batch * net->shape.T);
     void *rows = embedded_rows(net, index);
-    if (rows != dx) memcpy(rows, dx, (size_t)s->micro_batch * s->T * s->model->C * wh_dtype_bytes(s->dtype));
+    const size_t bytes = s.length * net->local.C * wh_dtype_bytes(net->shape.dtype);
+    for (size_t r = 0; r < s.rows && rows != dx; r += s.length)
+        memcpy(row_of(net, rows, wh_stream_token(&s, r)), row_of(net, dx, r), bytes);
+}
+
+enum wh_status wh_net_gather_embedded(struct wh_net *net) {
+    const struct wh_net_shape *s = &net->shape;
+    if (!wh_net_cuts_stream(s) || !wh_net_chunk(net, 0)->embed) return WH_OK;
+    wh_tensor_gather_embedded(net, (size_t)wh_net_sequences(s) * s->T, embedded_rows(net, 0));
+    return net->status;
 }
 
 enum wh_status wh_net_train(struct wh_net *net, uint32_t index, const struct wh_net_batch *batch, float grad_scale,

@@ -77,6 +77,8 @@ static enum wh_status make_plans(struct wh_engine *e) {
     WH_TRY(make_sum(e->team->all, wh_traffic_loss(&e->plan), e->net->leaf_loss, &e->loss));
     if (wh_comm_size(norm) > 1) WH_TRY(make_sum(norm, wh_traffic_norm(&e->plan), e->net->norm_partial, &e->norm));
     WH_TRY(make_sum(e->team->all, wh_traffic_eval(&e->plan), e->eval_loss, &e->eval));
+    WH_TRY(wh_compare_open(e->team->dp, wh_traffic_check(&e->plan, WH_TRAFFIC_CHECK), false, &e->replicas));
+    WH_TRY(wh_compare_open(e->team->tp, wh_traffic_check(&e->plan, WH_TRAFFIC_CHECK_UNCUT), true, &e->uncut));
     if (wh_comm_size(e->team->dp) == 1) return WH_OK;
     return wh_replica_open(e->net, e->team, &e->plan, &e->replica);
 }
@@ -132,6 +134,7 @@ static void free_kind(struct wh_engine *e, enum wh_engine_kind kind) {
 
 void wh_engine_close(struct wh_engine *e) {
     wh_replica_close(&e->replica);
+    wh_compare_close(&e->replicas), wh_compare_close(&e->uncut);
     free_kind(e, WH_ENGINE_ACT), free_kind(e, WH_ENGINE_GRAD);
     wh_comm_plan_free(e->loss), wh_comm_plan_free(e->norm), wh_comm_plan_free(e->eval);
     wh_comm_plan_free(e->embed_move), wh_comm_plan_free(e->table_move);
@@ -163,8 +166,7 @@ static enum wh_status send(struct wh_engine *e, enum wh_engine_kind kind, uint32
 }
 
 static size_t message_bytes(const struct wh_engine *e) {
-    const struct wh_net_shape *s = &e->net->shape;
-    return (size_t)s->micro_batch * s->T * s->model->C * wh_dtype_bytes(s->dtype);
+    return wh_net_stream_elems(&e->net->shape) * wh_dtype_bytes(e->net->shape.dtype);
 }
 
 static void pass(struct wh_engine *e, enum wh_engine_kind kind, void *to) {
@@ -294,6 +296,7 @@ static enum wh_status run_program(struct wh_engine *e, const struct wh_net_batch
 
 /* Gradients of the embedded tokens go where a table is: to the last stage if that owns it, then to all replicas. */
 static enum wh_status collect(struct wh_engine *e) {
+    WH_TRY(wh_net_gather_embedded(e->net));
     if (e->embed_move) WH_TRY(wh_booked_run(e->net, e->embed_move));
     if (!e->replica.net) return WH_OK;
     WH_TRY(wh_replica_gather_embedded(&e->replica));
@@ -319,6 +322,11 @@ enum wh_status wh_engine_norm(struct wh_engine *e, struct wh_adamw *adamw, doubl
     if (e->norm) WH_TRY(wh_booked_run(e->net, e->norm));
     *norm = wh_adamw_norm(adamw);
     return WH_OK;
+}
+
+enum wh_status wh_engine_compare(struct wh_engine *e, uint64_t step) {
+    WH_TRY(wh_compare_run(&e->replicas, e->net, step));
+    return wh_compare_run(&e->uncut, e->net, step);
 }
 
 void wh_engine_updated(struct wh_engine *e) {

@@ -15,6 +15,7 @@
 #define WH_RUN_ENGINE_H
 
 #include "optim/adamw.h"
+#include "run/compare.h"
 #include "run/replica.h"
 #include "run/trace.h"
 
@@ -34,6 +35,7 @@ struct wh_engine {
     const struct wh_team *team; /* NULL: alone */
     struct wh_traffic plan;
     struct wh_replica replica; /* .net NULL: no data-parallel peers */
+    struct wh_compare replicas, uncut;
     struct wh_engine_outputs out[WH_ENGINE_KINDS];
     struct wh_comm_plan **receive[WH_ENGINE_KINDS]; /* [slots][WH_ENGINE_PEERS] */
     struct wh_comm_plan *loss, *norm, *eval, *embed_move, *table_move;
@@ -54,6 +56,9 @@ enum wh_status wh_engine_step(struct wh_engine *e, const struct wh_net_batch *ba
 
 /* Norm of the whole gradient, from the parts of all ranks. adamw's partials lie in net->norm_partial. */
 enum wh_status wh_engine_norm(struct wh_engine *e, struct wh_adamw *adamw, double *norm);
+
+/* Between a step's gradients and their use: what ranks have more than one of is the same on all of them (run/compare.h). */
+enum wh_status wh_engine_compare(struct wh_engine *e, uint64_t step);
 
 /* This rank has changed the weights that it owns. */
 void wh_engine_updated(struct wh_engine *e);

@@ -124,6 +124,7 @@ static enum wh_status write_traffic(const struct wh_session *s, uint64_t first, 
                 s->team->world, s->team->rank, (unsigned long long)(s->step - first));
     for (int i = 0; i < WH_TRAFFIC_COUNT; i++) {
         const char *name = wh_traffic_row_name(&predicted, (enum wh_traffic_row)i);
+        if (!name) continue;
         const struct wh_comm_row *row = find_row(s, name), none = {0};
         if (!row) row = &none;
         wh_text_add(

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "model/gradient.h"
 #include "run/booked.h"
@@ -116,7 +115,7 @@ static enum wh_status make_plans(struct wh_replica *r) {
     for (uint32_t b = 0; b < r->plan->zero.bucket_count; b++) WH_TRY(make_bucket(r, b));
     if (wh_params_have_embedding(&r->plan->stage->part))
         WH_TRY(make_in_place(r, wh_traffic_embed(r->plan), r->net->dx, &r->embed));
-    return make_in_place(r, wh_traffic_check(r->plan), r->hashes, &r->compare);
+    return WH_OK;
 }
 
 /* ---- choosing how they run ---- */
@@ -155,12 +154,11 @@ static enum wh_status tell_links(struct wh_replica *r, const struct wh_team *tea
 /* ---- opening ---- */
 
 static enum wh_status allocate(struct wh_replica *r) {
-    const uint32_t units = r->plan->zero.units, ranks = wh_comm_size(r->comm);
+    const uint32_t units = r->plan->zero.units;
     if (r->plan->zero.shape.stage >= 1) r->unit = calloc(units, sizeof(struct wh_comm_plan *));
     r->coming = calloc(units, sizeof *r->coming);
     r->bucket = calloc(r->plan->zero.bucket_count + 1, sizeof(struct wh_comm_plan *));
-    r->hashes = calloc((size_t)ranks * WH_TRAFFIC_HASHES, sizeof *r->hashes);
-    if ((r->plan->zero.shape.stage >= 1 && !r->unit) || !r->coming || !r->bucket || !r->hashes)
+    if ((r->plan->zero.shape.stage >= 1 && !r->unit) || !r->coming || !r->bucket)
         return WH_FAIL(WH_NOMEM, "no memory for the plans of %u units", units);
     return WH_OK;
 }
@@ -182,11 +180,10 @@ enum wh_status wh_replica_open(struct wh_net *net, const struct wh_team *team, s
 void wh_replica_close(struct wh_replica *r) {
     for (uint32_t u = 0; r->unit && u < r->plan->zero.units; u++) wh_comm_plan_free(r->unit[u]);
     for (uint32_t b = 0; r->bucket && b < r->plan->zero.bucket_count; b++) wh_comm_plan_free(r->bucket[b]);
-    wh_comm_plan_free(r->embed), wh_comm_plan_free(r->compare);
+    wh_comm_plan_free(r->embed);
     free(r->unit);
     free(r->bucket);
     free(r->coming);
-    free(r->hashes);
     if (r->net) r->net->hooks = (struct wh_net_hooks){0};
     *r = (struct wh_replica){0};
 }
@@ -202,50 +199,4 @@ enum wh_status wh_replica_collect(struct wh_replica *r) {
     while (r->kept < r->started) WH_TRY(keep_one(r));
     r->started = r->kept = 0;
     return r->embed ? wh_booked_wait(r->net, r->embed) : WH_OK;
-}
-
-/* ---- comparing ---- */
-
-static uint64_t hash_of(const void *data, size_t elems, enum wh_dtype dtype) {
-    return data ? XXH3_64bits(data, elems * wh_dtype_bytes(dtype)) : 0;
-}
-
-static void fill_hashes(const struct wh_net *net, uint64_t *out) {
-    const size_t line = net->shape.params->buffer_elems;
-    const bool copies = net->shape.data.zero_stage == 0;
-    out[0] = net->shape.data.zero_stage < 3 ? hash_of(net->weights, line, net->shape.dtype) : 0;
-    out[1] = copies ? hash_of(net->grads, line, net->shape.grad_dtype) : 0;
-    out[2] = copies ? hash_of(net->master, line, WH_F32) : 0;
-    out[3] = copies ? hash_of(net->adam_m, line, WH_F32) : 0;
-    out[4] = copies ? hash_of(net->adam_v, line, WH_F32) : 0;
-}
-
-/* The lowest rank whose hash number `i` most ranks have. */
-static uint32_t usual(const struct wh_replica *r, uint32_t i) {
-    const uint32_t ranks = wh_comm_size(r->comm);
-    uint32_t best = 0, most_like = 0;
-    for (uint32_t a = 0; a < ranks; a++) {
-        uint32_t like = 0;
-        for (uint32_t b = 0; b < ranks; b++)
-            like += r->hashes[b * WH_TRAFFIC_HASHES + i] == r->hashes[a * WH_TRAFFIC_HASHES + i];
-        if (like > most_like) best = a, most_like = like;
-    }
-    return best;
-}
-
-enum wh_status wh_replica_compare(struct wh_replica *r, uint64_t step) {
-    static const char *const what[WH_TRAFFIC_HASHES] = {"weights", "gradients", "master weights", "first moments",
-                                                        "second moments"};
-    fill_hashes(r->net, r->hashes + (size_t)wh_comm_rank(r->comm) * WH_TRAFFIC_HASHES);
-    WH_TRY(wh_booked_run(r->net, r->compare));
-    for (uint32_t i = 0; i < WH_TRAFFIC_HASHES; i++) {
-        const uint32_t like = usual(r, i);
-        for (uint32_t rank = 0; rank < wh_comm_size(r->comm); rank++)
-            if (r->hashes[rank * WH_TRAFFIC_HASHES + i] != r->hashes[like * WH_TRAFFIC_HASHES + i])
-                return WH_FAIL(
-                    WH_INTERNAL,
-                    "step %llu: the %s of data-parallel rank %u are not those of rank %u; they must be equal",
-                    (unsigned long long)step, what[i], rank, like);
-    }
-    return WH_OK;
 }

@@ -16,10 +16,9 @@ struct wh_replica {
     struct wh_traffic *plan;
     struct wh_comm_plan **unit;   /* [units]: gathers its weights; NULL where nothing is gathered */
     struct wh_comm_plan **bucket; /* [buckets] */
-    struct wh_comm_plan *embed, *compare;
+    struct wh_comm_plan *embed;
     bool *coming;           /* [units]: its gather is under way */
     uint32_t started, kept; /* buckets of this step: started; finished, and in net->grads */
-    uint64_t *hashes;       /* [ranks * WH_TRAFFIC_HASHES] */
     struct wh_team_links_told links;
 };
 
@@ -47,9 +46,5 @@ enum wh_status wh_replica_collect(struct wh_replica *r);
 
 /* Unit `unit`'s weights are wanted out of turn. */
 enum wh_status wh_replica_need(struct wh_replica *r, uint32_t unit);
-
-/* Compares by a hash what must be equal on all ranks, between collecting and the update: weights below stage 3; gradients,
- * masters and moments at stage 0. Errors: INTERNAL naming what differs and where, PEER. */
-enum wh_status wh_replica_compare(struct wh_replica *r, uint64_t step);
 
 #endif

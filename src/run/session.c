@@ -185,7 +185,7 @@ static enum wh_status gradient_norm(struct wh_session *s, double *norm) {
 
 static enum wh_status compare_replicas(struct wh_session *s) {
     const uint64_t every = s->config->checks.replicas, step = s->step + 1;
-    return every && step % every == 0 && s->engine.replica.net ? wh_replica_compare(&s->engine.replica, step) : WH_OK;
+    return every && step % every == 0 ? wh_engine_compare(&s->engine, step) : WH_OK;
 }
 
 enum wh_status wh_session_step(struct wh_session *s, struct wh_step_result *out) {

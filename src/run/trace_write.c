@@ -1,4 +1,5 @@
 /* The file: Chrome's trace events. Times are microseconds of the machine's monotonic clock. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,8 +153,12 @@ static void name_process(struct writer *w, uint32_t rank, bool predicted) {
     wh_text_add(&t, "\"sort_index\":%u", 2 * rank + predicted);
     metadata(w, "process_sort_index", pid, 0, t.data);
     wh_text_fini(&t);
-    for (int track = 0; track < (predicted ? 1 : WH_TRACK_COUNT); track++)
+    for (int track = 0; track < (predicted ? 1 : WH_TRACK_COUNT); track++) {
+        char order[32];
         metadata(w, "thread_name", pid, track, tracks[track]);
+        snprintf(order, sizeof order, "\"sort_index\":%d", track); /* else viewers sort by name */
+        metadata(w, "thread_sort_index", pid, track, order);
+    }
 }
 
 static void add_instr_args(struct writer *w, uint32_t rank, const struct wh_sched_instr *i, uint64_t step) {

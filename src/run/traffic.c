@@ -76,11 +76,13 @@ void wh_traffic_free(struct wh_traffic *t) {
 }
 
 const char *wh_traffic_row_name(const struct wh_traffic *t, enum wh_traffic_row row) {
-    static const char *const names[WH_TRAFFIC_COUNT] = {
+    static const char *const names[WH_TRAFFIC_TENSOR] = {
 #define X(id, name, meaning) name,
         WH_TRAFFIC_ROWS(X)
 #undef X
     };
+    if (row >= WH_TRAFFIC_TENSOR)
+        return wh_tensor_row_name(&t->stage->shape, (enum wh_tensor_row)(row - WH_TRAFFIC_TENSOR));
     return row == WH_TRAFFIC_GRADS && t->zero.shape.stage >= 1 ? "dp.grad.reduce_scatter" : names[row];
 }
 
@@ -149,21 +151,26 @@ struct wh_comm_call wh_traffic_eval(const struct wh_traffic *t) {
     return sum_of_doubles(t, WH_TRAFFIC_EVAL, (size_t)t->stage->shape.data.ranks * t->stage->shape.micro_batch);
 }
 
-struct wh_comm_call wh_traffic_check(const struct wh_traffic *t) {
+static enum wh_mesh_axis check_axis(enum wh_traffic_row row) {
+    return row == WH_TRAFFIC_CHECK ? WH_AXIS_DP : WH_AXIS_TP;
+}
+
+struct wh_comm_call wh_traffic_check(const struct wh_traffic *t, enum wh_traffic_row row) {
+    const uint32_t ranks = wh_mesh_group_size(&t->stage->mesh, check_axis(row));
     return (struct wh_comm_call){.op = WH_ALL_GATHER,
-                                 .count = (size_t)t->stage->shape.data.ranks * WH_TRAFFIC_HASHES,
+                                 .count = (size_t)ranks * WH_TRAFFIC_HASHES,
                                  .dtype = WH_I64,
-                                 .row = wh_traffic_row_name(t, WH_TRAFFIC_CHECK)};
+                                 .row = wh_traffic_row_name(t, row)};
 }
 
 struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traffic_row row, bool sends, uint32_t peer) {
     const struct wh_net_shape *s = &t->stage->shape;
     const size_t C = s->model->C;
-    const size_t rows = row == WH_TRAFFIC_TABLE_MOVE   ? wh_stage_table_rows(t->stage)
-                        : row == WH_TRAFFIC_EMBED_MOVE ? (size_t)wh_net_sequences(s) * s->T
-                                                       : (size_t)s->micro_batch * s->T;
+    const size_t elems = row == WH_TRAFFIC_TABLE_MOVE   ? wh_stage_table_rows(t->stage) * C
+                         : row == WH_TRAFFIC_EMBED_MOVE ? (size_t)wh_net_sequences(s) * s->T * C
+                                                        : wh_net_stream_elems(s);
     return (struct wh_comm_call){.op = sends ? WH_SEND : WH_RECV,
-                                 .count = rows * C,
+                                 .count = elems,
                                  .dtype = s->dtype,
                                  .root = peer,
                                  .row = wh_traffic_row_name(t, row)};
@@ -231,32 +238,35 @@ static void count_table(struct wh_traffic *t) {
 
 /* ---- tensor ranks ---- */
 
-static void count_tensor(struct wh_traffic *t, enum wh_traffic_row row, size_t count, enum wh_dtype dtype) {
-    const struct wh_comm_call call = {.op = WH_ALL_REDUCE, .count = count, .dtype = dtype};
-    count_on(t, row, WH_AXIS_TP, &call);
+/* The collective for rows of `tokens` tokens (wh_tensor_call). */
+static void count_tensor(struct wh_traffic *t, enum wh_tensor_row row, size_t tokens) {
+    size_t border[WH_COMM_RANKS_MAX + 1];
+    if (!wh_tensor_row_name(&t->stage->shape, row)) return;
+    const struct wh_comm_call call = wh_tensor_call(&t->stage->shape, row, tokens, border);
+    count_on(t, (enum wh_traffic_row)(WH_TRAFFIC_TENSOR + row), WH_AXIS_TP, &call);
 }
 
 static size_t tokens(const struct wh_traffic *t) { return (size_t)t->stage->shape.micro_batch * t->stage->shape.T; }
 
-/* Forward pass over `n` tokens of the chunk. */
-static void count_forward(struct wh_traffic *t, const struct wh_net_chunk *c, size_t n) {
-    const struct wh_net_shape *s = &t->stage->shape;
-    const size_t C = s->model->C;
-    if (c->embed) count_tensor(t, WH_TRAFFIC_TP_EMBED, (n * C * wh_dtype_bytes(s->dtype) + 3) / 4, WH_I32);
-    for (uint32_t l = c->first; l < c->end; l++)
-        for (int k = 0; k < 2; k++) count_tensor(t, WH_TRAFFIC_TP_FORWARD, n * C, WH_F32);
+/* A layer's forward pass over `n` tokens, or what of it recompute runs: all but the last product. */
+static void count_layer(struct wh_traffic *t, size_t n, bool whole) {
+    for (int k = 0; k < 2; k++) count_tensor(t, WH_TENSOR_GATHER, n);
+    for (int k = 0; k < 1 + whole; k++) count_tensor(t, WH_TENSOR_FORWARD, n);
 }
 
-/* Logits by blocks. */
+/* Forward pass over `n` tokens of the chunk. */
+static void count_forward(struct wh_traffic *t, const struct wh_net_chunk *c, size_t n) {
+    if (c->embed) count_tensor(t, WH_TENSOR_EMBED, n);
+    for (uint32_t l = c->first; l < c->end; l++) count_layer(t, n, true);
+}
+
+/* Logits by blocks: maximum, label's logit, sum. */
 static void count_head(struct wh_traffic *t, size_t n, bool train) {
-    const size_t C = t->stage->shape.model->C, block = wh_net_loss_block(&t->stage->shape);
-    for (size_t at = 0; at < n; at += block) {
-        const size_t rows = n - at < block ? n - at : block;
-        count_tensor(t, WH_TRAFFIC_TP_HEAD, rows, WH_F32);
-        count_tensor(t, WH_TRAFFIC_TP_HEAD, rows, WH_I32);
-        count_tensor(t, WH_TRAFFIC_TP_HEAD, rows, WH_F32);
-        if (train) count_tensor(t, WH_TRAFFIC_TP_BACKWARD, rows * C, WH_F32);
-    }
+    const size_t block = wh_net_loss_block(&t->stage->shape);
+    count_tensor(t, WH_TENSOR_GATHER, n);
+    for (size_t at = 0; at < n; at += block)
+        for (int k = 0; k < 3; k++) count_tensor(t, WH_TENSOR_HEAD, n - at < block ? n - at : block);
+    if (train) count_tensor(t, WH_TENSOR_BACKWARD, n);
 }
 
 /* What the layers' common buffers hold (model/train.c): full recompute runs a layer's forward pass again, but for its last
@@ -267,14 +277,23 @@ struct fresh {
 
 static void count_restore(struct wh_traffic *t, struct fresh *f, uint32_t slot, uint32_t l) {
     if (wh_net_keep(&t->stage->shape, l) != WH_KEEP_INPUTS) return;
-    if (f->slot != slot || f->layer != l)
-        count_tensor(t, WH_TRAFFIC_TP_FORWARD, tokens(t) * t->stage->shape.model->C, WH_F32);
+    if (f->slot != slot || f->layer != l) count_layer(t, tokens(t), false);
     f->slot = UINT32_MAX;
+}
+
+/* The input part of a layer's backward pass: gradients of two outputs, sums of two inputs. */
+static void count_backward_input(struct wh_traffic *t) {
+    for (int k = 0; k < 2; k++) count_tensor(t, WH_TENSOR_GATHER_GRAD, tokens(t));
+    for (int k = 0; k < 2; k++) count_tensor(t, WH_TENSOR_BACKWARD, tokens(t));
+}
+
+/* The weight part: inputs of two matrices; and the gradients of the outputs of two others, unless they are still there. */
+static void count_backward_weight(struct wh_traffic *t, bool apart) {
+    for (int k = 0; k < (apart ? 4 : 2); k++) count_tensor(t, WH_TENSOR_AGAIN, tokens(t));
 }
 
 static void count_computing(struct wh_traffic *t, const struct wh_sched_instr *in, struct fresh *f) {
     const struct wh_net_chunk *c = &t->stage->chunks[in->chunk];
-    const size_t sums = tokens(t) * t->stage->shape.model->C;
     if (in->op == WH_SCHED_FORWARD) {
         count_forward(t, c, tokens(t));
         for (uint32_t l = c->first; l < c->end; l++)
@@ -284,8 +303,8 @@ static void count_computing(struct wh_traffic *t, const struct wh_sched_instr *i
     if (in->op != WH_SCHED_BACKWARD_WEIGHT && c->head) count_head(t, tokens(t), true);
     for (uint32_t l = c->end; l-- > c->first;) {
         count_restore(t, f, in->act, l);
-        for (int k = 0; k < 2 && in->op != WH_SCHED_BACKWARD_WEIGHT; k++)
-            count_tensor(t, WH_TRAFFIC_TP_BACKWARD, sums, WH_F32);
+        if (in->op != WH_SCHED_BACKWARD_WEIGHT) count_backward_input(t);
+        if (in->op != WH_SCHED_BACKWARD_INPUT) count_backward_weight(t, in->op == WH_SCHED_BACKWARD_WEIGHT);
     }
 }
 
@@ -323,19 +342,30 @@ static void count_gradients(struct wh_traffic *t) {
         if (wh_stage_is_first(t->stage)) count_message(t, WH_TRAFFIC_EMBED_MOVE, true);
         if (wh_stage_owns_table(t->stage)) count_message(t, WH_TRAFFIC_EMBED_MOVE, false);
     }
+    const struct wh_net_shape *s = &t->stage->shape;
+    for (uint32_t u = 0; u < s->model->L + 2; u++) {
+        const size_t elems = wh_net_unit_vectors(s, u);
+        if (elems) count_tensor(t, WH_TENSOR_VECTORS, wh_net_groups(s) * elems);
+    }
+    if (t->stage->chunks[0].embed) count_tensor(t, WH_TENSOR_EMBED_GRAD, (size_t)wh_net_sequences(s) * s->T);
     const struct wh_comm_call embed = wh_traffic_embed(t);
     if (wh_params_have_embedding(&t->stage->part)) count_data(t, WH_TRAFFIC_EMBED, &embed);
 }
 
+static void count_check(struct wh_traffic *t, enum wh_traffic_row row) {
+    const struct wh_comm_call call = wh_traffic_check(t, row);
+    count_on(t, row, check_axis(row), &call);
+}
+
 void wh_traffic_step(struct wh_traffic *t, bool with_check) {
-    const struct wh_comm_call loss = wh_traffic_loss(t), norm = wh_traffic_norm(t), check = wh_traffic_check(t);
+    const struct wh_comm_call loss = wh_traffic_loss(t), norm = wh_traffic_norm(t);
     count_table(t);
     count_reads(t, true);
     count_program(t);
     count_gradients(t);
     count_on(t, WH_TRAFFIC_LOSS, WH_AXIS_WORLD, &loss);
     count_on(t, WH_TRAFFIC_NORM, wh_traffic_norm_axis(t), &norm);
-    if (with_check) count_data(t, WH_TRAFFIC_CHECK, &check);
+    if (with_check) count_check(t, WH_TRAFFIC_CHECK), count_check(t, WH_TRAFFIC_CHECK_UNCUT);
     wh_zero_updated(&t->zero);
     t->table_fresh = false;
 }

@@ -17,20 +17,17 @@
 #include "model/tensor_sums.h"
 #include "run/stage.h"
 
-/* X(id, name, meaning) */
+/* X(id, name, meaning); besides those of tensor ranks (model/tensor_sums.h) */
 #define WH_TRAFFIC_ROWS(X)                                                                                         \
     X(GRADS, "dp.grad.all_reduce", "gradients, in buckets; from stage 1 on dp.grad.reduce_scatter")                \
     X(WEIGHTS, "dp.weight.all_gather", "weights from their owners (stage 1 on)")                                   \
     X(EMBED, "dp.embed.all_gather", "gradients of the embedded tokens")                                            \
-    X(CHECK, "dp.check.all_gather", "hashes of what must be equal")                                                \
+    X(CHECK, "dp.check.all_gather", "hashes of what must be equal on replicas")                                    \
+    X(CHECK_UNCUT, "tp.check.all_gather", "hashes of what isn't cut on tensor ranks")                              \
     X(ACT, "pp.act.send", "activations to the next stage")                                                         \
     X(GRAD, "pp.grad.send", "their gradients to the stage before")                                                 \
     X(EMBED_MOVE, "pp.embed.send", "gradients of the embedded tokens, to the last stage, which owns a tied table") \
     X(TABLE_MOVE, "pp.table.send", "the tied table after its update, to the first stage")                          \
-    X(TP_FORWARD, WH_TP_FORWARD, "partial sums of attention and feed-forward outputs")                             \
-    X(TP_BACKWARD, WH_TP_BACKWARD, "partial sums of input gradients")                                              \
-    X(TP_EMBED, WH_TP_EMBED, "rows of a token table that is cut")                                                  \
-    X(TP_HEAD, WH_TP_HEAD, "maximum, label's logit and sum of the softmax over a vocabulary that is cut")          \
     X(LOSS, "loss.all_reduce", "losses of the leaves of the batch, 0 where another rank has them")                 \
     X(NORM, "norm.all_reduce", "partial sums of the gradient norm, 0 where another rank has them")                 \
     X(EVAL, "eval.all_reduce", "losses of an evaluation's sequences, 0 where another rank has them")
@@ -39,7 +36,11 @@ enum wh_traffic_row {
 #define X(id, name, meaning) WH_TRAFFIC_##id,
     WH_TRAFFIC_ROWS(X)
 #undef X
-        WH_TRAFFIC_COUNT
+#define X(id, name, sequence, meaning) WH_TRAFFIC_TP_##id,
+        WH_TENSOR_ROWS(X)
+#undef X
+            WH_TRAFFIC_COUNT,
+    WH_TRAFFIC_TENSOR = WH_TRAFFIC_TP_FORWARD /* the first of tensor ranks */
 };
 
 struct wh_traffic {
@@ -58,6 +59,7 @@ struct wh_traffic {
 enum wh_status wh_traffic_new(const struct wh_stage *stage, uint64_t bucket_bytes, struct wh_traffic *out);
 void wh_traffic_free(struct wh_traffic *t);
 
+/* NULL: a run of this kind has no such row. */
 const char *wh_traffic_row_name(const struct wh_traffic *t, enum wh_traffic_row row);
 
 /* The calls, without buffers. `border` [dp + 1] and `sum` are room that the call then points to. */
@@ -68,7 +70,7 @@ struct wh_comm_call wh_traffic_embed(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_loss(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_norm(const struct wh_traffic *t);
 struct wh_comm_call wh_traffic_eval(const struct wh_traffic *t);
-struct wh_comm_call wh_traffic_check(const struct wh_traffic *t);
+struct wh_comm_call wh_traffic_check(const struct wh_traffic *t, enum wh_traffic_row row); /* CHECK or CHECK_UNCUT */
 /* A message of a micro-batch's activations or gradients; of this rank's rows of the embedded tokens; of a tied table. */
 struct wh_comm_call wh_traffic_message(const struct wh_traffic *t, enum wh_traffic_row row, bool sends, uint32_t peer);
 

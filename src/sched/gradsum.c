@@ -9,7 +9,8 @@ struct builder {
     struct wh_sum_plan plan;
     size_t part_capacity, call_capacity, piece_capacity;
     uint32_t first_group, group_count;
-    uint32_t stack[WH_SUM_ROOTS_MAX + 1]; /* buffers of the finished subtrees */
+    uint32_t chunks;                                          /* of a sequence, that are summed here */
+    uint32_t stack[WH_SUM_ROOTS_MAX + WH_SUM_MERGES_MAX + 1]; /* buffers of the finished subtrees */
     uint32_t depth, roots; /* the lowest `roots` are contributions: their siblings lie out of the range */
     uint32_t *open;        /* [chunks]: buffer of an unfinished leaf, or UINT32_MAX */
     bool *used;            /* [buffer_capacity] */
@@ -53,20 +54,24 @@ static uint32_t tokens_per_group(const struct wh_sum_shape *s) { return s->seque
 static uint64_t max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+static uint32_t chunk_border(const struct wh_sum_shape *s, uint32_t chunk) {
+    return (uint32_t)((uint64_t)s->positions * chunk / s->chunks);
+}
+
 /* Adds the parts of one leaf that lie in the piece. */
 static void add_leaf_parts(struct builder *b, const struct piece *p, uint32_t leaf) {
     const struct wh_sum_shape *s = b->shape;
-    uint32_t group = leaf / s->chunks, chunk = leaf % s->chunks, T = s->positions;
+    const uint32_t group = leaf / b->chunks, chunk = s->first_chunk + leaf % b->chunks, T = s->positions;
+    const uint32_t first = chunk_border(s, s->first_chunk), rows = chunk_border(s, s->first_chunk + b->chunks) - first;
     uint64_t group_begin = (uint64_t)group * tokens_per_group(s), group_end = group_begin + tokens_per_group(s);
     uint64_t begin = max64(p->begin, group_begin), end = min64(p->end, group_end);
     if (s->chunks == 1) {
         add_part(b, (uint32_t)(begin - p->begin), (uint32_t)(end - begin), true);
         return;
     }
-    uint32_t chunk_begin = (uint32_t)((uint64_t)T * chunk / s->chunks);
-    uint32_t chunk_end = (uint32_t)((uint64_t)T * (chunk + 1) / s->chunks);
+    const uint32_t at = chunk_border(s, chunk) - first, length = chunk_border(s, chunk + 1) - first - at;
     for (uint64_t t = begin; t < end; t += T) /* whole sequences */
-        add_part(b, (uint32_t)(t - p->begin) + chunk_begin, chunk_end - chunk_begin, t + T >= end);
+        add_part(b, (uint32_t)(t - p->begin) / T * rows + at, length, t + T >= end);
 }
 
 static struct wh_sum_call *new_call(struct builder *b) {
@@ -108,6 +113,15 @@ static void push_and_merge(struct builder *b, struct wh_sum_call *c, uint32_t me
     if (contributes) b->roots = b->depth;
 }
 
+/* Merges that follow when the complete subtree [leaf, leaf + count) is there. Groups that stay apart are trees of their own,
+ * each a contribution when it is complete. */
+static void join(struct builder *b, struct wh_sum_call *c, uint32_t leaf, uint32_t count) {
+    const bool apart = b->shape->own_chunks > 0;
+    if (apart) leaf %= b->chunks;
+    push_and_merge(b, c, merges_after(leaf, count, b->plan.leaves));
+    if (apart && leaf + count == b->chunks) b->roots = b->depth;
+}
+
 /* Leaves [leaf, leaf + count) lie wholly inside the piece and are a complete subtree. */
 static void call_whole(struct builder *b, const struct piece *p, uint32_t leaf, uint32_t count) {
     struct wh_sum_call *c = new_call(b);
@@ -116,28 +130,28 @@ static void call_whole(struct builder *b, const struct piece *p, uint32_t leaf, 
     c->part_count = b->plan.part_count - c->first_part;
     c->leaves = count;
     if (count > b->plan.leaves_max) b->plan.leaves_max = count;
-    push_and_merge(b, c, merges_after(leaf, count, b->plan.leaves));
+    join(b, c, leaf, count);
 }
 
 /* One leaf, of which this piece holds a part only. */
 static void call_open(struct builder *b, const struct piece *p, uint32_t leaf, bool finishes) {
     struct wh_sum_call *c = new_call(b);
     if (!c) return;
-    uint32_t *open = &b->open[leaf % b->shape->chunks];
+    uint32_t *open = &b->open[leaf % b->chunks];
     add_leaf_parts(b, p, leaf);
     c->part_count = b->plan.part_count - c->first_part;
     c->leaves = 1;
     if (b->plan.leaves_max == 0) b->plan.leaves_max = 1;
     c->accumulate = *open != UINT32_MAX;
     if (b->shape->rounded) {
-        *open = c->open = leaf % b->shape->chunks;
-        b->plan.opens = b->shape->chunks;
+        *open = c->open = leaf % b->chunks;
+        b->plan.opens = b->chunks;
     } else {
         if (!c->accumulate && !finishes) *open = take_buffer(b);
         if (*open != UINT32_MAX) c->buffer = *open;
     }
     if (!finishes) return;
-    push_and_merge(b, c, merges_after(leaf, 1, b->plan.leaves));
+    join(b, c, leaf, 1);
     *open = UINT32_MAX;
 }
 
@@ -160,12 +174,13 @@ static uint32_t subtree_at(uint32_t leaf, uint32_t end, uint32_t leaves) {
 static uint32_t one_call_at(const struct builder *b, uint32_t leaf, uint32_t end) {
     const bool all_groups = b->group_count == b->shape->groups;
     if (b->shape->leaf_calls) return 1;
+    if (b->shape->own_chunks) return b->chunks; /* a group */
     return all_groups && leaf > 0 ? aligned_at(leaf, end) : subtree_at(leaf, end, b->plan.leaves);
 }
 
 /* Walks through the piece group by group: a group of which it holds a part only, or a run of whole groups. */
 static void add_piece(struct builder *b, const struct piece *p) {
-    const uint32_t chunks = b->shape->chunks;
+    const uint32_t chunks = b->chunks;
     const uint64_t each = tokens_per_group(b->shape);
     b->plan.pieces =
         grow(b->plan.pieces, b->plan.piece_count, &b->piece_capacity, sizeof *b->plan.pieces, &b->no_memory);
@@ -231,12 +246,17 @@ static void number_roots(struct builder *b) {
 enum wh_status wh_sum_plan_new(const struct wh_sum_shape *shape, struct wh_sum_plan *out) {
     WH_ASSERT(shape->groups > 0 && shape->sequences % shape->groups == 0 && shape->piece_tokens > 0);
     WH_ASSERT(shape->chunks == 1 || shape->piece_tokens % shape->positions == 0);
+    WH_ASSERT(shape->own_chunks == 0 || shape->groups <= WH_SUM_ROOTS_MAX || shape->group_count <= WH_SUM_ROOTS_MAX);
+    WH_ASSERT(shape->own_chunks == 0 || (shape->chunks > 1 && shape->first_chunk % shape->own_chunks == 0 &&
+                                         shape->first_chunk + shape->own_chunks <= shape->chunks &&
+                                         (shape->own_chunks & (shape->own_chunks - 1)) == 0));
     struct builder b = {.shape = shape,
-                        .plan.leaves = shape->groups * shape->chunks,
+                        .plan.leaves = shape->own_chunks ? shape->own_chunks : shape->groups * shape->chunks,
+                        .chunks = shape->own_chunks ? shape->own_chunks : shape->chunks,
                         .first_group = shape->first_group,
                         .group_count = shape->group_count ? shape->group_count : shape->groups};
     WH_ASSERT((uint64_t)b.first_group + b.group_count <= shape->groups);
-    b.buffer_capacity = WH_SUM_ROOTS_MAX + 1 + shape->chunks;
+    b.buffer_capacity = WH_SUM_ROOTS_MAX + WH_SUM_MERGES_MAX + 1 + shape->chunks;
     b.open = malloc(shape->chunks * sizeof *b.open);
     b.used = calloc(b.buffer_capacity, sizeof *b.used);
     b.kept = calloc(b.buffer_capacity, sizeof *b.kept);

@@ -25,6 +25,10 @@
  * narrower format in which the numbered buffers hold it (grain.wire). A leaf that its piece doesn't hold whole is kept in
  * full precision until then, in one of plan.opens further buffers, one for each chunk. No call adds to a left sibling.
  *
+ * Sequence parallelism (shape.own_chunks). A tensor rank that holds the rows of some chunks of each sequence, a complete
+ * subtree of them, joins those of each group; groups stay apart, as contributions, until the tensor ranks' have been joined.
+ * A plan of 1 chunk with a piece for each group then goes on.
+ *
  * Pure; allocates at start-up only. */
 #ifndef WH_SCHED_GRADSUM_H
 #define WH_SCHED_GRADSUM_H
@@ -71,7 +75,7 @@ struct wh_sum_plan {
     uint32_t kept;       /* those from here on hold nothing between pieces */
     uint32_t opens;      /* open buffers of a rounded plan: 0 or the chunks */
     uint32_t roots;      /* contributions; the j-th ends in buffer j */
-    uint32_t leaves;     /* groups * chunks, of the whole batch */
+    uint32_t leaves;     /* groups * chunks, of the whole batch; with own_chunks of a group */
     uint32_t leaves_max; /* most leaves in one call */
 };
 
@@ -82,6 +86,9 @@ struct wh_sum_shape {
     uint32_t span_tokens;  /* ... never reaches over a multiple of this (the micro-batch); 0: no such bound */
     /* The plan's own range of groups; group_count 0: all. Tokens of pieces and spans count from its first token. */
     uint32_t first_group, group_count;
+    /* Of each sequence's chunks those whose rows the pieces have, one behind the other, without the others'; a power of two
+     * from a multiple of it on. Then contribution j is the subtree of group first_group + j. own_chunks 0: all. */
+    uint32_t first_chunk, own_chunks;
     bool rounded;
     bool leaf_calls; /* a call covers one leaf, of which it joins nothing: who carries it out can't round in between */
 };

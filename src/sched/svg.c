@@ -3,7 +3,7 @@
 
 #include "sched/draw.h"
 
-enum { ROW = 26, GAP = 6, LEFT = 70, RIGHT = 190, TOP = 60, BOTTOM = 50, CHART_MAX = 12000 };
+enum { ROW = 26, GAP = 6, LEFT = 70, RIGHT = 190, TOP = 60, BOTTOM = 50, LEGEND = 190, CHART_MAX = 12000 };
 
 struct svg {
     const struct wh_sched_plan *plan;
@@ -15,13 +15,16 @@ struct svg {
 };
 
 static const char head[] =
-    "<style>text{font:12px sans-serif;fill:#222}.l{font-size:11px;text-anchor:middle}"
+    "<style>text{font:12px sans-serif;fill:#222}.t{font-weight:bold}.l{font-size:11px;text-anchor:middle}"
     ".f{fill:#a8c8f0}.b{fill:#a9dcb0}.w{fill:#f5d78e}.f,.b,.w{stroke:#444;stroke-width:.6}"
     ".i{fill:url(#idle)}.m{stroke:#999;stroke-width:.6}</style>\n"
     "<defs><pattern id=\"idle\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
     "patternTransform=\"rotate(45)\">"
     "<rect width=\"6\" height=\"6\" fill=\"#f4f4f4\"/><line x2=\"0\" y2=\"6\" stroke=\"#ccc\" stroke-width=\"2\"/>"
     "</pattern></defs>\n";
+
+/* Pixels of a block that holds such a label, in the wider ones of common fonts. */
+static double label_width(const struct wh_text *label) { return 8.0 * (double)label->bytes + 6; }
 
 static int row_y(uint32_t rank) { return TOP + (int)rank * (ROW + GAP); }
 
@@ -36,7 +39,7 @@ static void draw_block(struct svg *g, uint32_t rank, const struct wh_sched_instr
                 row_y(rank), width, ROW);
     wh_text_add(g->out, "<title>%s on rank %" PRIu32 ", %g to %g</title></rect>", label.data, rank, start / g->unit,
                 (start + took) / g->unit);
-    if (width >= 7.0 * (double)label.bytes)
+    if (width + 0.01 >= label_width(&label)) /* rounded */
         wh_text_add(g->out, "<text class=\"l\" x=\"%.2f\" y=\"%d\">%s</text>", x + width / 2, row_y(rank) + 17,
                     label.data);
     wh_text_add(g->out, "\n");
@@ -62,7 +65,7 @@ static void draw_legend(struct svg *g, int y) {
         splits |= g->plan->rank[0].instrs[i].op == WH_SCHED_BACKWARD_WEIGHT;
     const char *names[] = {"F forward", splits ? "B backward, input part" : "B backward", "W backward, weight part"};
     int x = LEFT;
-    for (int i = 0; i < 2 + splits; i++, x += 170)
+    for (int i = 0; i < 2 + splits; i++, x += LEGEND)
         wh_text_add(
             g->out,
             "<rect class=\"%c\" x=\"%d\" y=\"%d\" width=\"14\" height=\"14\"/><text x=\"%d\" y=\"%d\">%s</text>\n",
@@ -84,22 +87,32 @@ static void draw_times(struct svg *g, int bottom) {
     }
 }
 
+/* Of a forward: the longest label fits, "F12b". */
+static double forward_width(const struct wh_sched_plan *p) {
+    const struct wh_sched_instr last = {.op = WH_SCHED_FORWARD, .micro_batch = p->shape.micro_batches - 1};
+    struct wh_text label = {0};
+    wh_sched_block_label(&p->shape, &last, &label);
+    const double width = label_width(&label);
+    wh_text_fini(&label);
+    return width > ROW ? width : ROW;
+}
+
 void wh_sched_svg(const struct wh_sched_plan *p, const struct wh_sched_cost *c, const struct wh_sched_timing *t,
                   double unit, struct wh_text *out) {
     struct svg g = {p, c, t, unit, .out = out};
     int bottom = row_y(p->shape.ranks);
-    g.scale = 26 / (c->forward > 0 ? c->forward : 1);
+    g.scale = forward_width(p) / (c->forward > 0 ? c->forward : 1);
     if (t->makespan * g.scale > CHART_MAX) g.scale = CHART_MAX / t->makespan;
     g.chart = (int)(t->makespan * g.scale + 0.5);
     int width = LEFT + g.chart + RIGHT, height = bottom + BOTTOM;
-    if (width < LEFT + 4 * 170) width = LEFT + 4 * 170;
+    if (width < LEFT + 4 * LEGEND) width = LEFT + 4 * LEGEND;
     wh_text_add(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n",
                 width, height, width, height);
     wh_text_add(out, "<title>Pipeline schedule %s, %" PRIu32 " ranks, %" PRIu32 " micro-batches</title>\n%s",
                 p->generator ? p->generator->name : "of a file", p->shape.ranks, p->shape.micro_batches, head);
     wh_text_add(out, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", width, height);
     wh_text_add(out,
-                "<text x=\"8\" y=\"22\" font-weight=\"bold\">%s: %" PRIu32 " ranks, %" PRIu32 " micro-batches, %" PRIu32
+                "<text class=\"t\" x=\"8\" y=\"22\">%s: %" PRIu32 " ranks, %" PRIu32 " micro-batches, %" PRIu32
                 " chunk%s per rank; takes %g, idle %.2f %%</text>\n",
                 p->generator ? p->generator->name : "own schedule", p->shape.ranks, p->shape.micro_batches,
                 p->shape.chunks, p->shape.chunks > 1 ? "s" : "", t->makespan / unit, 100 * t->idle);

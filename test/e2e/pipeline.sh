@@ -99,4 +99,20 @@ report $? "a wrong order is noticed"
 ends 1 train traced --resume --set tokens.train_steps=9 --set optimizer.learning_rate_scheduler.lr_warmup_steps=1 \
     --set model.model_config.n_layer=4 --trace "$tmp/no/t.json"
 says "making logging.trace"
+
+# Any name of a file: as an option, and in the run folder's configuration.
+odd="$tmp/- {odd}: # 'name' \"|\" \\n [&a, *b] 万核
+ .json"
+rm -rf "$tmp/traced"
+ends 0 train traced --set tokens.train_steps=1 --set lr_warmup_iters=0 --trace "$odd"
+"$python" -c 'import json, sys; sys.exit(not json.load(open(sys.argv[1]))["traceEvents"])' "$odd"
+report $? "a timeline with an odd name"
+rm -f "$odd"
+ends 0 "$wanhe" train "$tmp/traced/config.yaml" --out "$tmp/again"
+[ -s "$odd" ]
+report $? "the effective configuration has that name"
+ends 2 train empty --trace ''
+says "--trace: a file is wanted"
+ends 3 train bytes --trace "$(printf '\377')"
+says "UTF-8"
 exit "$failed"

@@ -75,9 +75,9 @@ same wide-1 wide-4 "65,535 tokens on four ranks, then two"
 # shellcheck disable=SC2086
 {
     ends 3 train nothing $odd --set parallelism.tp=4
-    says "parallelism.tp 4 does not divide grain.tensor 2; nearest legal: 2"
-    ends 3 train nothing $odd --set parallelism.tp=2 --set parallelism.tp_mode=REDUCE_SCATTER
-    says "REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: ALL_REDUCE"
+    says "parallelism.tp 4 > 2 key-value heads: ranks hold equally many, in whole slices (grain.tensor 2); nearest legal: 2"
+    ends 3 train nothing $odd --set parallelism.tp=2 --set grain.tensor=1
+    says "parallelism.tp 2 does not divide grain.tensor 1; nearest legal: 1 (or choose another grain.tensor)"
     [ ! -e "$tmp/nothing" ]
     report $? "nothing was made"
 }

@@ -53,13 +53,20 @@ for e in events:
         tracks.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"], e["name"], e))
 for key, blocks in tracks.items():
     nests([b[:3] for b in blocks])
-for pid in range(2 * world):
-    if (pid, 0, "process_name") not in names or (pid, 0, "thread_name") not in names:
-        fault("process", pid, "has no name")
+threads = ["compute", "tensor communication", "pipeline communication", "data communication", "disk", "optimizer", "idle"]
+for rank in range(world):
+    name = f"rank {rank} (dp {rank % dp}, pp {rank // dp}, tp 0)"  # ranks: dp within pp
+    for pid, process, its in ((rank, name, threads), (world + rank, name + ", predicted", threads[:1])):
+        want = {("process_name", 0): process, ("process_sort_index", 0): 2 * rank + (pid >= world)}
+        for tid, thread in enumerate(its):
+            want[("thread_name", tid)], want[("thread_sort_index", tid)] = thread, tid
+        got = {(kind, tid): list(args.values())[0] for (p, tid, kind), args in names.items() if p == pid}
+        if got != want:
+            fault("process", pid, "is named", got, "not", want)
 
 labels = programs()
 for rank in range(world):
-    want = labels[rank // dp]  # ranks: dp within pp
+    want = labels[rank // dp]
     for source, own in ((rank, want), (world + rank, [w for w in want if w[0] in "FBIW"])):
         blocks = [b for t in (0, 2) for b in tracks.get((source, t), []) if "instruction" in b[3]["args"]]
         found_steps = sorted({b[3]["args"]["step"] for b in blocks})

@@ -378,6 +378,9 @@ static enum wh_status rank_of_wrong_calls(struct wh_comm_job *job, uint32_t rank
     RANK_CHECK(wh_comm_open(job, 1, "twisted", twisted, 2, &comm) == WH_CONFIG, "order");
     if (rank == 0) RANK_CHECK(wh_comm_open(job, 1, "others", others, 1, &comm) == WH_CONFIG, "not a member");
     RANK_CHECK(wh_comm_open(job, 99, "far", two, 2, &comm) == WH_CONFIG, "id");
+    void *room;
+    WH_TRY(wh_comm_buffer(job, 64, &room));
+    float *const arena = room;
     static const size_t late[] = {1, 2, 4}, falling[] = {0, 5, 4}, short_of[] = {0, 2, 3}, good[] = {0, 2, 4};
     const struct wh_comm_call wrong[] = {
         {.op = WH_COMM_OP_COUNT},
@@ -392,6 +395,11 @@ static enum wh_status rank_of_wrong_calls(struct wh_comm_job *job, uint32_t rank
         {.op = WH_REDUCE_SCATTER, .in = x, .out = x + 4, .count = 4, .border = falling},
         {.op = WH_ALL_GATHER, .in = x, .out = x + 4, .count = 4, .border = short_of},
         {.op = WH_ALL_REDUCE, .in = x, .out = x + 4, .count = 4, .border = good},
+        {.op = WH_ALL_REDUCE, .in = x, .out = x, .count = 4, .blocks = 2},
+        {.op = WH_ALL_GATHER, .in = x + rank, .out = x, .count = 4, .blocks = 2}, /* not in the arena */
+        {.op = WH_ALL_GATHER, .in = arena + rank, .out = arena, .count = 5, .blocks = 2},
+        {.op = WH_ALL_GATHER, .in = arena + rank, .out = arena, .count = 4, .blocks = 2, .border = good},
+        {.op = WH_ALL_GATHER, .in = arena + 4, .out = arena, .count = 4, .blocks = 2}, /* not in place */
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         RANK_CHECK(wh_comm_run(comm, &wrong[i]) == WH_CONFIG, "wrong call %zu", i);

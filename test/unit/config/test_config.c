@@ -225,8 +225,10 @@ static void ranks(void **state) {
         small, "tokens.global_batch_size=16|parallelism.dp=16",
         "--set: parallelism.dp 16 does not divide grain.data 8; nearest legal: 8, or with parallelism.dp 16 a "
         "grain.data of 16");
-    expect_faults(small, "tokens.global_batch_size=130|grain.data=130|parallelism.dp=65",
-                  "--set: parallelism.dp 65: the ranks of a run share one machine, 64 at most; nearest legal: 26");
+    expect_faults(
+        small, "tokens.global_batch_size=130|grain.data=130|parallelism.dp=65",
+        "--set: parallelism.dp 65 * parallelism.tp 1 * parallelism.pp 1 = 65 ranks share one machine, 64 at most; "
+        "nearest legal: parallelism.dp 26");
     expect_faults(small, "grain.data=100|parallelism.dp=8",
                   "grain.data 100 does not divide the global batch 8; nearest legal: 4");
     expect_faults(small, "comm.reduce=fast|parallelism.dp=2|grain.data=4",
@@ -272,44 +274,133 @@ static void tensor_ranks(void **state) {
         assert_int_equal(c.grain.tensor, 8);
         wh_config_free(&c);
     }
-    expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8",
-                  "--set: parallelism.tp 8 does not divide grain.tensor 4; nearest legal: 4 (or choose another "
-                  "grain.tensor)");
+    static const char held[] = "ranks hold equally many, in whole slices (grain.tensor";
+    static const struct {
+        const char *sets, *fault;
+    } cases[] = {
+        {"num_query_groups=4|parallelism.tp=8", "8 > 4 key-value heads: %s 4); nearest legal: 4"},
+        {"num_query_groups=4|parallelism.tp=8|grain.tensor=2",
+         "8 > 4 key-value heads: %s 2); nearest legal: 2\n"
+         "--set: parallelism.tp 8 does not divide grain.tensor 2; nearest legal: 2 (or choose another grain.tensor)"},
+        {"num_query_groups=8|parallelism.tp=8|grain.tensor=4",
+         "8 does not divide grain.tensor 4; nearest legal: 4 (or choose another grain.tensor)"},
+        {"num_attention_heads=24|num_query_groups=6|parallelism.tp=8",
+         "8 > 6 key-value heads: %s 2); nearest legal: 2"},
+        {"num_attention_heads=24|num_query_groups=12|parallelism.tp=8",
+         "8 does not divide 12 key-value heads: %s 4); nearest legal: 4"},
+        {"parallelism.tp=3", "3 does not divide 8 attention heads: %s 8); nearest legal: 2"},
+        {"ffn_hidden_size=20|parallelism.tp=8", "8 does not divide 20 feed-forward channels: %s 4); nearest legal: 4"},
+        {"num_attention_heads=16|parallelism.tp=16",
+         "16 does not divide grain.tensor 8; nearest legal: 8 (or choose another grain.tensor)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char fault[256], expected[512];
+        snprintf(sets, sizeof sets, "num_attention_heads=8|kv_channels=8|%s", cases[i].sets);
+        snprintf(fault, sizeof fault, cases[i].fault, held);
+        snprintf(expected, sizeof expected, "--set: parallelism.tp %s", fault);
+        expect_faults(small, sets, expected);
+    }
     expect_faults(small, "num_attention_heads=8|kv_channels=8|num_query_groups=4|parallelism.tp=8|grain.tensor=8",
-                  "grain.tensor 8 does not divide the number of key-value heads 4; nearest legal: 4");
-    expect_faults(small, "num_attention_heads=24|kv_channels=8|num_query_groups=6|parallelism.tp=8",
-                  "--set: parallelism.tp 8 does not divide grain.tensor 2; nearest legal: 2 (or choose another "
-                  "grain.tensor)");
-    expect_faults(small, "parallelism.tp=3",
-                  "--set: parallelism.tp 3 does not divide grain.tensor 4; nearest legal: 2 (or choose another "
-                  "grain.tensor)");
+                  "grain.tensor 8 does not divide the number of key-value heads 4; nearest legal: 4\n"
+                  "--set: parallelism.tp 8 > 4 key-value heads: ranks hold equally many, in whole slices (grain.tensor "
+                  "8); nearest legal: 4");
     expect_faults(small, "num_attention_heads=6|kv_channels=8|ffn_hidden_size=96|grain.tensor=3|parallelism.tp=3",
                   "--set: grain.tensor 3: with parallelism.dp or parallelism.tp above 1 it must be a power of two; "
                   "nearest legal: 2");
-    expect_faults(small, "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER",
-                  "--set: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest legal: "
-                  "ALL_REDUCE");
+    load_good(small, "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER", &c);
+    wh_config_free(&c);
     load_good(small, "parallelism.tp_mode=REDUCE_SCATTER", &c); /* one rank has no sequence to share out */
     wh_config_free(&c);
+    expect_faults(small, "parallelism.tp=4|parallelism.tp_mode=REDUCE_SCATTER|tokens.sequence_length=3",
+                  "--set: parallelism.tp_mode REDUCE_SCATTER: tokens.sequence_length 3 gives 4 ranks no position each; "
+                  "nearest legal: ALL_REDUCE");
+    expect_faults(
+        small,
+        "parallelism.tp=2|parallelism.tp_mode=REDUCE_SCATTER|global_batch_size=256|parallelism.dp=2|"
+        "micro_batch_size=1|grain.data=256",
+        "--set: parallelism.tp_mode REDUCE_SCATTER: grain.data 256 leaves each replica 128 groups, 64 at most; "
+        "nearest legal: grain.data 128");
     expect_faults(small, "parallelism.cp=2|expert_model_parallel_size=2",
                   "--set: parallelism.cp 2 is not built yet; nearest legal: 1\n"
                   "--set: parallelism.expert_parallel_size 2 is not built yet; nearest legal: 1");
 }
 
-/* Case B21: more ranks than a run has room for, with all factors. */
+static const char deep[] =
+    "model: {model_config: {hidden_size: 128, intermediate_size: 128, num_hidden_layers: 32, num_attention_heads: 32, "
+    "vocab_size: 256}}\n"
+    "tokens: {global_batch_size: 64, micro_batch_size: 1, sequence_length: 32, train_steps: 20}\n"
+    "data: {train: a.txt}\n"
+    "grain: {tensor: 32, data: 64}\n";
+
+/* Every one of "parallelism.pp 4 or parallelism.pp 8 and parallelism.tp 4" is legal in place of what `sets` says. */
+static void expect_legal(const char *sets, const char *choices) {
+    char words[256], all[512];
+    struct wh_config c;
+    snprintf(words, sizeof words, "%s or ", choices);
+    for (char *choice = words, *end; (end = strstr(choice, " or ")); choice = end + 4) {
+        *end = '\0';
+        snprintf(all, sizeof all, "%s|", sets);
+        for (char *w = strtok(choice, " "); w; w = strtok(NULL, " "))
+            sprintf(all + strlen(all), "%s%s", strcmp(w, "and") ? w : "|", strchr(w, '.') ? "=" : "");
+        load_good(deep, all, &c);
+        assert_true(wh_config_ranks(&c) <= 64);
+        wh_config_free(&c);
+    }
+}
+
+/* A schedule file is for as many ranks as it says. */
+static void too_many_ranks_with_schedule(void **state) {
+    (void)state;
+    static const char own[] =
+        "wanhe schedule 1\nranks 2\nmicro-batches 1\nmessages derived\nrank 0\nF0 B0\nrank 1\nF0 B0\n",
+                      set[] = "parallelism={dp: 64, pp: 2, pp_schedule: own.txt}";
+    const char *const sets[] = {set};
+    struct wh_faults f = {0};
+    struct wh_config c;
+    wh_config_parse(deep, strlen(deep), "run.yaml", sets, 1, &c, &f);
+    wh_config_set_schedule(&c, own, strlen(own));
+    wh_config_check(&c, &f);
+    assert_string_equal(f.text.data,
+                        "--set: parallelism.dp 64 * parallelism.tp 1 * parallelism.pp 2 = 128 ranks share one machine, "
+                        "64 at most; nearest legal: parallelism.dp 32");
+    wh_faults_status(&f, WH_CONFIG);
+    wh_config_free(&c);
+}
+
+/* Case B21: more ranks than a run has room for, with all factors and what would bring them down. */
 static void too_many_ranks(void **state) {
     (void)state;
-    static const char deep[] = "num_layers=32|tokens.global_batch_size=64|tokens.micro_batch_size=1|";
-    struct wh_config c;
-    char sets[256];
-    snprintf(sets, sizeof sets, "%sparallelism.dp=4|parallelism.tp=4|parallelism.pp=4", deep);
-    load_good(small, sets, &c);
-    assert_int_equal(wh_config_ranks(&c), 64);
-    wh_config_free(&c);
-    snprintf(sets, sizeof sets, "%sparallelism.dp=4|parallelism.tp=4|parallelism.pp=8", deep);
-    expect_faults(small, sets,
-                  "--set: parallelism.dp 4 * parallelism.tp 4 * parallelism.pp 8 = 128 ranks share one machine, 64 at "
-                  "most; nearest legal: parallelism.pp 4");
+    static const struct {
+        int dp, tp, pp;
+        const char *sets, *nearest;
+    } cases[] = {
+        {4, 4, 8, "", "parallelism.pp 4 or parallelism.tp 2 or parallelism.dp 2"},
+        {1, 8, 16, "", "parallelism.pp 8 or parallelism.tp 4"},
+        {4, 32, 1, "", "parallelism.tp 16 or parallelism.dp 2"}, /* no pp would do */
+        {32, 32, 2, "", "parallelism.tp 1 or parallelism.dp 1"},
+        {16, 16, 16, "", "parallelism.pp 16 and parallelism.tp 4 and parallelism.dp 1"}, /* none alone */
+        {64, 32, 32, "", "parallelism.pp 32 and parallelism.tp 2 and parallelism.dp 1"},
+        {64, 1, 3, "", "parallelism.pp 1 or parallelism.dp 16"}, /* 21 replicas don't hold whole groups */
+        {64, 1, 2, "|parallelism.pp_engine=interleaved|parallelism.pp_chunks=2", "parallelism.dp 32"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int dp = cases[i].dp, tp = cases[i].tp, pp = cases[i].pp;
+        char sets[256], expected[512];
+        snprintf(sets, sizeof sets, "parallelism={dp: %d, tp: %d, pp: %d}%s", dp, tp, pp, cases[i].sets);
+        snprintf(expected, sizeof expected,
+                 "--set: parallelism.dp %d * parallelism.tp %d * parallelism.pp %d = %d ranks share one machine, 64 at "
+                 "most; nearest legal: %s",
+                 dp, tp, pp, dp * tp * pp, cases[i].nearest);
+        expect_faults(deep, sets, expected);
+        expect_legal(sets, cases[i].nearest);
+    }
+    expect_legal("", "parallelism.dp 4 and parallelism.tp 4 and parallelism.pp 4");
+    expect_faults(
+        deep, "parallelism.pp=128",
+        "--set: parallelism.pp 128 with 1 stage each is above num_hidden_layers 32: a stage has one layer at "
+        "least; nearest legal: 32\n"
+        "--set: parallelism.dp 1 * parallelism.tp 1 * parallelism.pp 128 = 128 ranks share one machine, 64 at "
+        "most; nearest legal: parallelism.pp 32");
 }
 
 /* Cases B80 and B88: what the jobs of published models work out to; whole groups for 12 ranks need another grain. */
@@ -456,13 +547,9 @@ static void nanotron_tiny(void **state) {
     static const char ranks[] =
         "parallelism.dp=2|parallelism.tp=2|parallelism.pp=2|"
         "tokens.batch_accumulation_per_replica=1";
-    char sets[256];
-    expect_faults(nanotron, ranks,
-                  "run.yaml:24: parallelism.tp_mode REDUCE_SCATTER (sequence parallelism) is not built yet; nearest "
-                  "legal: ALL_REDUCE");
-    snprintf(sets, sizeof sets, "%s|parallelism.tp_mode=ALL_REDUCE", ranks);
-    load_good(nanotron, sets, &c); /* its 8 ranks, but for the mode */
+    load_good(nanotron, ranks, &c); /* its 8 ranks */
     assert_true(wh_config_ranks(&c) == 8 && c.tokens.micro_batch == 2 && c.tokens.global_batch == 4);
+    assert_int_equal(c.parallelism.tp_mode, WH_TP_REDUCE_SCATTER);
     wh_config_free(&c);
 }
 
@@ -620,6 +707,7 @@ int main(void) {
         cmocka_unit_test(batch_factors),
         cmocka_unit_test(tensor_ranks),
         cmocka_unit_test(too_many_ranks),
+        cmocka_unit_test(too_many_ranks_with_schedule),
         cmocka_unit_test(published_batches),
         cmocka_unit_test(half_precision_is_refused),
         cmocka_unit_test(underscores),

@@ -84,11 +84,16 @@ static const struct model models[] = {
     {"llama, tied, 12 groups, chunks, dropout",
      {MC "model_type=llama", MC "num_attention_heads=4", MC "tie_word_embeddings=true", "grain.data=12",
       "grain.sequence=2", MC "resid_pdrop=0.1", MC "embd_pdrop=0.1"}},
+    {"gpt2, four heads, bf16 rows of odd length, dropout",
+     {MC "model_type=gpt2", MC "num_attention_heads=4", MC "head_dim=6", MC "hidden_size=23",
+      MC "max_position_embeddings=10", "grain.data=24", "model.dtype=bfloat16", MC "resid_pdrop=0.1",
+      MC "embd_pdrop=0.1", MC "attn_pdrop=0.1"}},
 };
 
 #define PP(n)     "parallelism.pp=" #n
 #define ENGINE(e) "parallelism.pp_engine=" e
 #define TP(n)     "parallelism.tp=" #n
+#define SCATTER   "parallelism.tp_mode=REDUCE_SCATTER"
 
 static const struct layout short_list[] = {
     {2, 0, 12, true, {"checks.replicas=1"}},
@@ -111,6 +116,14 @@ static const struct layout short_list[] = {
     {2, 2, 3, false, {TP(2), PP(2), "recompute=full", "loss_block_tokens=7"}},
     {1, 0, 24, false, {TP(2), PP(2), ENGINE("zb-h1"), "recompute=selective"}},
     {3, 3, 4, true, {TP(2)}},
+    {1, 0, 12, true, {TP(2), SCATTER}},
+    {1, 0, 2, false, {TP(2), SCATTER, "recompute=full"}},
+    {2, 2, 3, false, {TP(2), PP(2), SCATTER, "recompute=full", "loss_block_tokens=7"}},
+    {1, 0, 24, false, {TP(2), PP(2), SCATTER, ENGINE("zb-h1"), "recompute=selective"}},
+    {3, 3, 4, true, {TP(2), SCATTER}},
+    {2, 1, 6, false, {TP(2), PP(2), SCATTER, ENGINE("zb-v"), "recompute=full"}},
+    {2, 2, 12, false, {TP(2), PP(2), SCATTER}},
+    {1, 0, 3, false, {TP(4), SCATTER}},
     {12, 3, 2, false, {NULL}},
     {2, 3, 4, false, {PP(2), ENGINE("zb-h1"), "recompute=full", "optimizer.prefetch=0"}},
     {2, 3, 12, false, {PP(2), ENGINE("zb-v"), "recompute=selective"}},
@@ -199,7 +212,8 @@ static enum wh_status check_traffic(const struct wh_session *s) {
     predict_traffic(s, &t);
     for (uint32_t k = 0; k < WH_TRAFFIC_COUNT; k++)
         for (uint32_t i = 0; i < rows; i++) {
-            if (strcmp(row[i].name, wh_traffic_row_name(&t, (enum wh_traffic_row)k)) != 0) continue;
+            const char *name = wh_traffic_row_name(&t, (enum wh_traffic_row)k);
+            if (!name || strcmp(row[i].name, name) != 0) continue;
             seen += row[i].calls > 0; /* a plan that is never started has a row, too */
             RANK_CHECK(row[i].calls == t.row[k].calls, "%s: %llu calls, predicted %llu", row[i].name,
                        (unsigned long long)row[i].calls, (unsigned long long)t.row[k].calls);
@@ -279,8 +293,9 @@ static struct outcome one, other;
 static void compare(const struct model *model, const struct layout *layout) {
     struct wh_config c;
     open_config(model, layout, &c);
-    print_message("%s: dp %u, tp %u, pp %u, ZeRO %u, micro-batch %u%s\n", model->name, layout->dp, c.parallelism.tp,
-                  c.parallelism.pp, layout->zero, layout->micro, layout->delays ? ", with delays" : "");
+    print_message("%s: dp %u, tp %u%s, pp %u, ZeRO %u, micro-batch %u%s\n", model->name, layout->dp, c.parallelism.tp,
+                  c.parallelism.tp_mode == WH_TP_REDUCE_SCATTER ? " with positions" : "", c.parallelism.pp,
+                  layout->zero, layout->micro, layout->delays ? ", with delays" : "");
     run_ranks(&c, layout->delays, &other);
     for (uint32_t i = 0; i < steps(); i++)
         if (one.loss[i] != other.loss[i] || one.norm[i] != other.norm[i])

@@ -1,7 +1,9 @@
 /* Calls and bytes of tensor ranks against the closed forms: of the micro-batch's activations in fp32, b T C elements, four
- * all-reduces a layer and micro-batch (two forward, two backward), five with full recompute; once the embedded tokens; of
- * each block of logits three numbers a token and one gradient of its rows. Bytes are summed over all ranks, so that no
- * rounding of shares is in the way: 2 (n - 1) times the buffer for each all-reduce. */
+ * all-reduces a layer and micro-batch (two forward, two backward), five with full recompute; once the embedded tokens and the
+ * gradient of the head's input; of each block of logits three numbers a token. With sequence parallelism a reduce-scatter in
+ * place of each, and all-gathers in the compute dtype: of two inputs forward, of two gradients backward, of the inputs again
+ * for the weights' gradients. Bytes are summed over all ranks, so that no rounding of shares is in the way: n - 1 times the
+ * buffer for each reduce-scatter and all-gather, 2 (n - 1) times for each all-reduce. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,6 +21,7 @@ struct layout {
     enum wh_dtype dtype;
     uint32_t block; /* tokens per block of logits; divides those of a micro-batch */
     bool full;      /* recompute */
+    bool positions; /* sequence parallelism */
 };
 
 static uint32_t passes(const struct layout *l) { return BATCH / l->micro; }
@@ -33,11 +36,11 @@ static void open_config(const struct layout *l, struct wh_config *c) {
              "data: {train: x}\n"
              "tokens: {global_batch_size: %u, micro_batch_size: %u, sequence_length: %d, train_steps: 100}\n"
              "grain: {data: %u}\n"
-             "parallelism: {dp: %u, tp: %u, pp: %u}\n"
+             "parallelism: {dp: %u, tp: %u, pp: %u, tp_mode: %s}\n"
              "recompute: %s\n"
              "loss_block_tokens: %u\n",
              l->dtype == WH_F32 ? "float32" : "bfloat16", C, LAYERS, V, BATCH * l->dp, l->micro, T, BATCH * l->dp,
-             l->dp, l->tp, l->pp, l->full ? "full" : "none", l->block);
+             l->dp, l->tp, l->pp, l->positions ? "REDUCE_SCATTER" : "ALL_REDUCE", l->full ? "full" : "none", l->block);
     wh_config_parse(text, strlen(text), "test.yaml", NULL, 0, c, &faults);
     wh_config_check(c, &faults);
     if (wh_faults_status(&faults, WH_CONFIG) != WH_OK) fail_msg("%s", wh_error()->message);
@@ -69,28 +72,56 @@ static void count(const struct layout *l, bool train, struct sums out[WH_TRAFFIC
     wh_config_free(&c);
 }
 
-/* `calls` all-reduces in each replica, of `bytes` in all. */
-static void expect(const struct layout *l, const struct sums *s, uint64_t calls, uint64_t bytes) {
+/* `calls` collectives in each replica, of `bytes` in all, of which each rank's share is sent `times` times to all others. */
+static void expect(const struct layout *l, const struct sums *s, uint64_t calls, uint64_t bytes, uint32_t times) {
     assert_int_equal(s->calls, calls * l->tp * l->dp);
-    assert_int_equal(s->sent_bytes, bytes * 2 * (l->tp - 1) * l->dp);
+    assert_int_equal(s->sent_bytes, bytes * times * (l->tp - 1) * l->dp);
 }
 
-static void check(const struct layout *l) {
+/* STEPS steps. A pass that turns round at once finds its last layer as the forward pass left it. */
+static void check_steps(const struct layout *l) {
     struct sums s[WH_TRAFFIC_COUNT];
-    const uint64_t sum = tokens(l) * C * sizeof(float), n = passes(l), blocks = n * tokens(l) / l->block;
-    /* A pass that turns round at once finds its last layer as the forward pass left it. */
-    const uint64_t again = l->full ? (LAYERS - 1) * n : 0;
-    const uint64_t e = wh_dtype_bytes(l->dtype);
+    const uint64_t rows = tokens(l) * C, n = passes(l), blocks = n * tokens(l) / l->block;
+    const uint64_t again = l->full ? (LAYERS - 1) * n : 0, sums = STEPS * (2 * LAYERS * n + again),
+                   back = 2 * LAYERS * n;
+    const uint64_t e = wh_dtype_bytes(l->dtype), gathers = l->positions ? 1 : 0, times = l->positions ? 1 : 2;
     count(l, true, s);
-    expect(l, &s[WH_TRAFFIC_TP_FORWARD], STEPS * (2 * LAYERS * n + again), STEPS * (2 * LAYERS * n + again) * sum);
-    expect(l, &s[WH_TRAFFIC_TP_BACKWARD], STEPS * (2 * LAYERS * n + blocks), STEPS * (2 * LAYERS + 1) * n * sum);
-    expect(l, &s[WH_TRAFFIC_TP_EMBED], STEPS * n, STEPS * n * tokens(l) * C * e);
-    expect(l, &s[WH_TRAFFIC_TP_HEAD], STEPS * 3 * blocks, STEPS * 3 * n * tokens(l) * 4);
+    expect(l, &s[WH_TRAFFIC_TP_FORWARD], sums, sums * rows * 4, times);
+    expect(l, &s[WH_TRAFFIC_TP_BACKWARD], STEPS * (back + n), STEPS * (back + n) * rows * 4, times);
+    expect(l, &s[WH_TRAFFIC_TP_EMBED], STEPS * n, STEPS * n * rows * e, times);
+    expect(l, &s[WH_TRAFFIC_TP_HEAD], STEPS * 3 * blocks, STEPS * 3 * n * tokens(l) * 4, 2);
+    const uint64_t in = gathers * STEPS * (2 * LAYERS * n + 2 * again + n), out = gathers * STEPS * back;
+    expect(l, &s[WH_TRAFFIC_TP_GATHER], in, in * rows * e, 1);
+    expect(l, &s[WH_TRAFFIC_TP_GATHER_GRAD], out, out * rows * e, 1);
+    expect(l, &s[WH_TRAFFIC_TP_AGAIN], out, out * rows * e, 1);
+    expect(l, &s[WH_TRAFFIC_TP_EMBED_GRAD], gathers * STEPS, gathers * STEPS * BATCH * T * C * e, 1);
+    /* RMSNorm: two gains of each layer and the last one, of each group, each a step */
+    expect(l, &s[WH_TRAFFIC_TP_VECTORS], gathers * STEPS * (LAYERS + 1),
+           gathers * STEPS * (2 * LAYERS + 1) * BATCH * C * 4, 2);
+}
+
+static void check_evaluation(const struct layout *l) {
+    struct sums s[WH_TRAFFIC_COUNT];
+    const uint64_t rows = tokens(l) * C, n = passes(l), blocks = n * tokens(l) / l->block, sums = 2 * LAYERS * n;
+    const uint64_t e = wh_dtype_bytes(l->dtype), in = l->positions ? sums + n : 0;
+    const uint32_t times = l->positions ? 1 : 2;
     count(l, false, s);
-    expect(l, &s[WH_TRAFFIC_TP_FORWARD], 2 * LAYERS * n, 2 * LAYERS * n * sum);
-    expect(l, &s[WH_TRAFFIC_TP_BACKWARD], 0, 0);
-    expect(l, &s[WH_TRAFFIC_TP_EMBED], n, n * tokens(l) * C * e);
-    expect(l, &s[WH_TRAFFIC_TP_HEAD], 3 * blocks, 3 * n * tokens(l) * 4);
+    expect(l, &s[WH_TRAFFIC_TP_FORWARD], sums, sums * rows * 4, times);
+    expect(l, &s[WH_TRAFFIC_TP_EMBED], n, n * rows * e, times);
+    expect(l, &s[WH_TRAFFIC_TP_HEAD], 3 * blocks, 3 * n * tokens(l) * 4, 2);
+    expect(l, &s[WH_TRAFFIC_TP_GATHER], in, in * rows * e, 1);
+    for (int row = WH_TRAFFIC_TP_FORWARD; row < WH_TRAFFIC_COUNT; row++)
+        if (row != WH_TRAFFIC_TP_FORWARD && row != WH_TRAFFIC_TP_EMBED && row != WH_TRAFFIC_TP_HEAD &&
+            row != WH_TRAFFIC_TP_GATHER)
+            assert_int_equal(s[row].calls, 0);
+}
+
+static void check(struct layout l) {
+    for (int positions = 0; positions < 2; positions++) {
+        l.positions = positions;
+        check_steps(&l);
+        check_evaluation(&l);
+    }
 }
 
 static void closed_forms(void **state) {
@@ -101,8 +132,8 @@ static void closed_forms(void **state) {
             for (uint32_t micro = 1; micro <= BATCH; micro *= 2)
                 for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
                     for (int k = 0; k < 4; k++) {
-                        const struct layout l = {tp, dp, 1, micro, k & 1 ? WH_BF16 : WH_F32, blocks[b], k & 2};
-                        check(&l);
+                        const struct layout l = {tp, dp, 1, micro, k & 1 ? WH_BF16 : WH_F32, blocks[b], k & 2, false};
+                        check(l);
                     }
 }
 
@@ -111,14 +142,14 @@ static void stages(void **state) {
     (void)state;
     for (uint32_t tp = 2; tp <= 8; tp *= 2)
         for (uint32_t pp = 2; pp <= LAYERS; pp++) {
-            const struct layout l = {tp, 1, pp, 1, WH_F32, 8, false};
-            check(&l);
+            const struct layout l = {tp, 1, pp, 1, WH_F32, 8, false, false};
+            check(l);
         }
 }
 
 /* Each rank's own share of two: 2 (n - 1) / n S, the buffer itself. */
 static void one_rank(void **state) {
-    const struct layout l = {2, 1, 1, 2, WH_F32, T, true};
+    const struct layout l = {2, 1, 1, 2, WH_F32, T, true, false};
     struct wh_config c;
     struct wh_stage stage;
     struct wh_traffic t;

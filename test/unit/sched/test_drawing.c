@@ -114,6 +114,23 @@ static void svg(void **state) {
     done(&d);
 }
 
+/* Where there is room for a picture of that size, every block says what it is. */
+static void svg_labels(void **state) {
+    (void)state;
+    static const struct {
+        const char *schedule;
+        uint32_t micro_batches, chunks;
+    } cases[] = {{"gpipe", 8, 1}, {"1f1b", 100, 1}, {"interleaved", 16, 4}, {"zb-h1", 12, 1}, {"zb-v", 11, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct drawn d;
+        prepare(&d, cases[i].schedule, 4, cases[i].micro_batches, cases[i].chunks);
+        wh_sched_svg(&d.plan, &cost, &d.timing, 2, &d.text);
+        const size_t blocks = count(d.text.data, "<title>") - 1, times = count(d.text.data, "<line class=\"m\"");
+        assert_int_equal(count(d.text.data, "<text class=\"l\""), blocks + times);
+        done(&d);
+    }
+}
+
 /* Blocks of odd lengths, and more of them than columns: nothing overflows. */
 static void any_cost(void **state) {
     (void)state;
@@ -134,8 +151,8 @@ static void any_cost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(charts), cmocka_unit_test(strips),   cmocka_unit_test(colors),
-        cmocka_unit_test(svg),    cmocka_unit_test(any_cost),
+        cmocka_unit_test(charts), cmocka_unit_test(strips),     cmocka_unit_test(colors),
+        cmocka_unit_test(svg),    cmocka_unit_test(svg_labels), cmocka_unit_test(any_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

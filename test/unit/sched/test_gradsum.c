@@ -237,6 +237,80 @@ static void ranks_join_to_the_canonical_sum(void **state) {
     }
 }
 
+/* Tensor ranks sum their own chunks of each group: rows are those of their positions alone, which the text of a sum takes for
+ * tokens counted in them; groups, joined over the ranks and then among themselves, are the sum of whole sequences. */
+static void rename_rows(struct wh_text *t, const struct wh_sum_shape *s) {
+    const uint32_t T = s->positions, first = T * s->first_chunk / s->chunks;
+    const uint32_t rows = T * (s->first_chunk + s->own_chunks) / s->chunks - first;
+    struct wh_text out = {0};
+    for (const char *c = t->data; *c;) {
+        char *end = (char *)(uintptr_t)c;
+        const unsigned long row = *c >= '0' && *c <= '9' ? strtoul(c, &end, 10) : 0;
+        if (end == c)
+            wh_text_add(&out, "%c", *c++);
+        else
+            wh_text_add(&out, "%lu", row / rows * T + first + row % rows), c = end;
+    }
+    wh_text_fini(t);
+    *t = out;
+}
+
+/* What tensor rank `s->first_chunk / s->own_chunks` has of each group, in stack[group]. */
+static void run_own(const struct wh_sum_shape *s, struct wh_text *groups) {
+    struct wh_text buffers[BUFFERS + CHUNKS_MAX] = {{0}};
+    struct wh_sum_plan p;
+    struct wh_sum_shape rows = *s; /* as the plan counts them: a sequence has this rank's rows */
+    assert_int_equal(wh_sum_plan_new(s, &p), WH_OK);
+    assert_int_equal(p.roots, s->groups);
+    rows.positions =
+        s->positions * (s->first_chunk + s->own_chunks) / s->chunks - s->positions * s->first_chunk / s->chunks;
+    rows.piece_tokens = s->piece_tokens / s->positions * rows.positions;
+    rows.span_tokens = s->span_tokens / s->positions * rows.positions;
+    rows.chunks = s->own_chunks;
+    run_plan(&rows, &p, buffers);
+    for (uint32_t g = 0; g < s->groups; g++) {
+        wh_text_add(&groups[g], "%s", buffers[g].data);
+        rename_rows(&groups[g], s);
+    }
+    wh_sum_plan_free(&p);
+    for (int i = 0; i < BUFFERS + CHUNKS_MAX; i++) wh_text_fini(&buffers[i]);
+}
+
+static void check_own(struct wh_sum_shape s, uint32_t tensor_ranks) {
+    struct wh_text part[CHUNKS_MAX][8] = {{{0}}}, expected = {0};
+    s.own_chunks = s.chunks / tensor_ranks;
+    for (uint32_t t = 0; t < tensor_ranks; t++) {
+        s.first_chunk = t * s.own_chunks;
+        run_own(&s, part[t]);
+    }
+    for (uint32_t g = 0; g < s.groups; g++) {
+        for (uint32_t step = 1; step < tensor_ranks; step *= 2) /* the rest of the group's tree */
+            for (uint32_t t = 0; t < tensor_ranks; t += 2 * step) join(&s, &part[t][g], &part[t + step][g]);
+        expect_tree(&expected, &s, g * s.chunks, s.chunks);
+        assert_string_equal(part[0][g].data, expected.data);
+        wh_text_clear(&expected);
+    }
+    for (uint32_t t = 0; t < tensor_ranks; t++)
+        for (uint32_t g = 0; g < s.groups; g++) wh_text_fini(&part[t][g]);
+    wh_text_fini(&expected);
+}
+
+static void tensor_ranks_sum_their_positions(void **state) {
+    (void)state;
+    for (uint32_t groups = 1; groups <= 8; groups++)
+        for (uint32_t each = 1; each <= 3; each++)
+            for (uint32_t micro = 1; micro <= groups * each; micro++)
+                for (uint32_t chunks = 2; chunks <= CHUNKS_MAX; chunks *= 2)
+                    for (uint32_t ranks = 2; ranks <= chunks; ranks *= 2)
+                        for (uint32_t T = chunks; T <= chunks + 3; T += 3) {
+                            struct wh_sum_shape s = shape_of(groups * each, T, groups, chunks, micro * T, micro * T);
+                            if (groups * each % micro) continue;
+                            check_own(s, ranks);
+                            s.rounded = true;
+                            check_own(s, ranks);
+                        }
+}
+
 /* Every number of groups on every number of ranks, without tokens: merges add up and never lack an operand. */
 static void joins_are_complete(void **state) {
     (void)state;
@@ -358,6 +432,7 @@ static void rounding_costs_little(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cut_gives_the_canonical_sum),
+        cmocka_unit_test(tensor_ranks_sum_their_positions),
         cmocka_unit_test(ranks_join_to_the_canonical_sum),
         cmocka_unit_test(joins_are_complete),
         cmocka_unit_test(impossible_ranks_are_refused),
