@@ -36,6 +36,7 @@ struct wh_action {
 };
 
 struct wh_list;
+struct wh_order_made;
 
 struct wh_comm_plan {
     struct wh_comm *comm;
@@ -79,6 +80,7 @@ struct wh_comm {
     struct wh_coll_links *links; /* NULL: nothing is compared */
     void *room;                  /* work space of the lists that are chosen; one of them is under way at a time */
     size_t room_bytes;
+    struct wh_order_made *made; /* choices, newest first */
     struct wh_action *in_flight[WH_WINDOW];
     uint64_t messages; /* started */
     uint32_t queued;   /* of them, in the queues, which are by the other side's rank in the group: */
@@ -229,5 +231,7 @@ struct wh_comm_plan *wh_list_awaits(const struct wh_comm_plan *plan);
 
 /* Chooses how to run a plan that was made for `call`. Errors: NOMEM. */
 enum wh_status wh_order_choose(struct wh_comm_plan *plan, const struct wh_comm_call *call);
+/* Frees what the group has kept for that. */
+void wh_order_forget(struct wh_comm *comm);
 
 #endif

@@ -281,6 +281,7 @@ void wh_comm_close(struct wh_comm *comm) {
     wh_messages_drop(comm);
     free(comm->links);
     wh_memory_release(comm->room, comm->room_bytes);
+    wh_order_forget(comm);
     free(comm);
 }
 

@@ -81,37 +81,79 @@ static void tell(const struct wh_comm_plan *p, enum wh_coll_way way, const struc
     wh_text_add(out, ")");
 }
 
+/* A choice that was made: many buckets are of one length, and with many ranks to compare takes milliseconds. */
+struct wh_order_made {
+    struct wh_coll_request request;
+    enum wh_coll_way way;
+    enum wh_comm_order order;
+    const struct wh_coll_algorithm *algorithm; /* NULL: `way` */
+    uint32_t chunks;
+    struct wh_text how;
+    struct wh_order_made *next;
+};
+
+static const struct wh_order_made *made_before(const struct wh_comm *comm, const struct wh_coll_request *q,
+                                               enum wh_coll_way way, enum wh_comm_order order) {
+    const struct wh_order_made *m = comm->made;
+    while (m && !(m->request.op == q->op && m->request.count == q->count && m->request.dtype == q->dtype &&
+                  m->request.in_place == q->in_place && m->way == way && m->order == order))
+        m = m->next;
+    return m;
+}
+
+static enum wh_status make_choice(const struct wh_comm_plan *p, struct wh_order_made *m) {
+    const struct wh_coll_limits limits = {m->order == WH_ORDER_ANY, p->comm->room_bytes};
+    struct wh_coll_choice c;
+    WH_TRY(wh_coll_choose(p->comm->links, &m->request, m->way, &limits, &c));
+    tell(p, m->way, &c, &m->how);
+    if (c.lists) m->algorithm = c.ranking.items[0].algorithm, m->chunks = c.ranking.items[0].request.chunks;
+    wh_coll_choice_free(&c);
+    return WH_OK;
+}
+
 /* Whether a slice is in place is each rank's affair, so the choice, which must be everybody's, takes it for granted. */
 static enum wh_status choose(struct wh_comm_plan *p, const struct wh_comm_call *call, enum wh_coll_way way,
-                             struct wh_text *text) {
+                             const struct wh_order_made **out) {
     const struct wh_coll_request q = {.op = (enum wh_coll_op)call->op,
                                       .ranks = p->comm->size,
                                       .count = call->count,
                                       .dtype = call->dtype,
                                       .in_place = call->op != WH_ALL_REDUCE || p->in_place};
-    const struct wh_coll_limits limits = {call->order == WH_ORDER_ANY, p->comm->room_bytes};
-    struct wh_coll_choice c;
-    WH_TRY(wh_coll_choose(p->comm->links, &q, way, &limits, &c));
-    tell(p, way, &c, text);
-    const struct wh_coll_candidate *best = c.ranking.items;
-    const enum wh_status status =
-        c.lists ? wh_list_make(p, best->algorithm, best->request.chunks, p->comm->room) : WH_OK;
-    wh_coll_choice_free(&c);
-    return status;
+    *out = made_before(p->comm, &q, way, call->order);
+    if (*out) return WH_OK;
+    struct wh_order_made *m = calloc(1, sizeof *m);
+    if (!m) return WH_FAIL(WH_NOMEM, "no memory for a choice of algorithms");
+    m->request = q, m->way = way, m->order = call->order;
+    const enum wh_status status = make_choice(p, m);
+    if (status != WH_OK) {
+        free(m);
+        return status;
+    }
+    m->next = p->comm->made;
+    *out = p->comm->made = m;
+    return WH_OK;
+}
+
+void wh_order_forget(struct wh_comm *comm) {
+    for (struct wh_order_made *m; (m = comm->made) != NULL; free(m)) {
+        comm->made = m->next;
+        wh_text_fini(&m->how);
+    }
 }
 
 enum wh_status wh_order_choose(struct wh_comm_plan *p, const struct wh_comm_call *call) {
     const enum wh_coll_way way = p->path == WH_PATH_ARENA ? WH_COLL_SHARED : WH_COLL_STAGED;
     const char *why = why_no_list(call, p->comm->size);
+    const struct wh_order_made *m = NULL;
     struct wh_text text = {0};
-    enum wh_status status = WH_OK;
     if (!p->comm->links || (p->path != WH_PATH_ARENA && p->path != WH_PATH_STAGED)) return WH_OK;
-    if (why)
-        wh_text_add(&text, "%s%s (no step list: %s)", wh_coll_way_name(way), order_name(p, true), why);
+    if (!why) WH_TRY(choose(p, call, way, &m));
+    if (m)
+        wh_text_add(&text, "%s", m->how.data);
     else
-        status = choose(p, call, way, &text);
+        wh_text_add(&text, "%s%s (no step list: %s)", wh_coll_way_name(way), order_name(p, true), why);
     p->choice = text.data;
-    return status;
+    return m && m->algorithm ? wh_list_make(p, m->algorithm, m->chunks, p->comm->room) : WH_OK;
 }
 
 static void add_size(double bytes, struct wh_text *out) {
