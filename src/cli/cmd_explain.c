@@ -108,6 +108,7 @@ static enum wh_status read_topology(const struct args *a, const struct wh_coll_r
         t->memory.message_s = t->network.message_s = 0;
     }
     if (a->gigabytes_per_s < 1e300) t->memory.bytes_per_s = t->network.bytes_per_s = a->gigabytes_per_s * 1e9;
+    if (a->gigabytes_per_s < 1e300) t->memory.placed_bytes_per_s = 0;
     if (a->add_gigabytes_per_s < 1e300) t->add_s_per_byte = t->copy_s_per_byte = 1 / (a->add_gigabytes_per_s * 1e9);
     return WH_OK;
 }
@@ -207,6 +208,10 @@ static void print_link(const char *name, const struct wh_coll_link *link, struct
     wh_coll_draw_seconds(link->message_s, out);
     wh_text_add(out, " a message, ");
     wh_coll_draw_bytes(link->bytes_per_s, out);
+    wh_text_add(out, "/s");
+    if (link->placed_bytes_per_s == 0) return;
+    wh_text_add(out, ", read in place ");
+    wh_coll_draw_bytes(link->placed_bytes_per_s, out);
     wh_text_add(out, "/s");
 }
 

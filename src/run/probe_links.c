@@ -18,6 +18,7 @@ enum {
     START_BYTES = 1024,
     PASSES_MAX = 5,
     LEVEL_UNIT_BYTES = 4096,
+    LINE_BYTES = 64,
     LAST_BYTES = 4 << 20,
     FACTOR = 16
 };
@@ -262,7 +263,7 @@ static enum wh_status probe_all(struct probe *p, struct wh_coll_links *l) {
         for (int way = 0; way < WH_COLL_WAY_COUNT; way++) WH_TRY(probe_start(p, (enum wh_coll_way)way, l));
     }
     bool late = false;
-    for (size_t bytes = WH_PROBE_LINKS_LEAST_BYTES; !late; bytes = bytes * factor < limit ? bytes * factor : limit) {
+    for (size_t bytes = WH_PROBE_LINKS_LEVEL_BYTES; !late; bytes = bytes * factor < limit ? bytes * factor : limit) {
         struct wh_coll_level *at = &l->level[l->level_count++];
         at->bytes = bytes;
         WH_TRY(probe_level(p, l, at));
@@ -303,10 +304,12 @@ enum wh_status wh_probe_links(struct wh_comm *comm, const struct wh_probe_links_
     struct wh_coll_links l = {.ranks = wh_comm_size(comm), .piece_bytes = (double)wh_comm_piece_bytes(comm)};
     l.piped_most_bytes = (double)wh_comm_piped_most_bytes();
     struct probe p = {.comm = comm, .reduce = wh_reduce_select(NULL), .what = what, .n = l.ranks};
-    p.shared = what->scratch, p.own_bytes = most < what->scratch_bytes ? most : what->scratch_bytes;
-    if (p.own_bytes < WH_PROBE_LINKS_LEAST_BYTES)
+    const size_t skipped = -(uintptr_t)what->scratch % LINE_BYTES;
+    const size_t there = what->scratch_bytes > skipped ? what->scratch_bytes - skipped : 0;
+    p.shared = (float *)(void *)((char *)what->scratch + skipped), p.own_bytes = most < there ? most : there;
+    if (p.own_bytes < WH_PROBE_LINKS_LEVEL_BYTES)
         return WH_FAIL(WH_CONFIG, "%zu bytes are too few to measure with: %d at the least", p.own_bytes,
-                       WH_PROBE_LINKS_LEAST_BYTES);
+                       WH_PROBE_LINKS_LEVEL_BYTES);
     if (what->machine) snprintf(l.machine, sizeof l.machine, "%s", what->machine);
     void *own;
     WH_TRY(wh_memory_reserve(p.own_bytes, &own));

@@ -23,10 +23,11 @@
 #include "coll/links.h"
 #include "comm/comm.h"
 
-enum { WH_PROBE_LINKS_LEAST_BYTES = 16 << 10 }; /* the first level */
+enum { WH_PROBE_LINKS_LEVEL_BYTES = 16 << 10 };                        /* the first level */
+enum { WH_PROBE_LINKS_LEAST_BYTES = WH_PROBE_LINKS_LEVEL_BYTES + 64 }; /* that, wherever it begins */
 
 struct wh_probe_links_what {
-    void *scratch; /* of wh_comm_buffer, 16 KiB at the least: levels go up to its size. Zeros afterwards */
+    void *scratch; /* of wh_comm_buffer; used from its first whole cache line on, up to its size. Zeros afterwards */
     size_t scratch_bytes;
     uint32_t factor;  /* from one level to the next; 0: 16, so 16 KiB, 256 KiB, and the last */
     size_t max_bytes; /* of the last level; 0: 4 MiB */

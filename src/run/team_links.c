@@ -77,8 +77,7 @@ enum wh_status wh_team_links_tell(const struct wh_team *team, const struct wh_te
                                   struct wh_team_links_told *out) {
     struct wh_team_links_told told = {0};
     *out = told;
-    if (!team->links || team->links->from == WH_LINKS_OFF || what->largest_bytes < WH_PROBE_LINKS_LEAST_BYTES)
-        return WH_OK;
+    if (!team->links || team->links->from == WH_LINKS_OFF || what->largest_bytes == 0) return WH_OK;
     struct wh_coll_links figures = team->links->figures;
     if (team->links->from == WH_LINKS_PROBE) WH_TRY(probe(team, what, &figures, &told.seconds));
     WH_TRY(wh_comm_set_links(team->dp, &figures, what->room_bytes));
@@ -91,7 +90,7 @@ void wh_team_links_describe(const struct wh_team *team, const struct wh_team_lin
     const struct wh_team_links *l = team->links;
     wh_text_add(out, "links between %u data-parallel ranks: ", team->mesh.degrees.dp);
     if (l->from != WH_LINKS_OFF && !told->told)
-        wh_text_add(out, "not asked for: no vector of %d KiB or more has a choice", WH_PROBE_LINKS_LEAST_BYTES >> 10);
+        wh_text_add(out, "not asked for: no vector of %d KiB or more has a choice", WH_PROBE_LINKS_LEVEL_BYTES >> 10);
     else if (l->from == WH_LINKS_PROBE)
         wh_text_add(out, "measured in %.0f ms (%s)", told->seconds * 1e3, l->why.data);
     else if (l->from == WH_LINKS_FILE)

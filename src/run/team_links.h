@@ -30,8 +30,9 @@ void wh_team_links_free(struct wh_team_links *links);
 
 /* What the calls of a group are, equal on all members. */
 struct wh_team_links_what {
-    void *largest; /* buffer of the longest vector that has a choice, in the arena: zeros before and after */
-    size_t largest_bytes, room_bytes;
+    void *largest;        /* buffer of the longest vector that has a choice, in the arena: zeros before and after */
+    size_t largest_bytes; /* 0: none has one, or none worth the question; else at least WH_PROBE_LINKS_LEAST_BYTES */
+    size_t room_bytes;
 };
 
 struct wh_team_links_told {
@@ -39,8 +40,7 @@ struct wh_team_links_told {
     double seconds; /* what measuring took; PROBE */
 };
 
-/* The members of team->dp: they have their links from here on. Nothing is done where no vector has a choice or all are
- * shorter than WH_PROBE_LINKS_LEAST_BYTES. Errors: NOMEM, PEER. */
+/* The members of team->dp: they have their links from here on, unless no vector has a choice. Errors: NOMEM, PEER. */
 enum wh_status wh_team_links_tell(const struct wh_team *team, const struct wh_team_links_what *what,
                                   struct wh_team_links_told *out);
 

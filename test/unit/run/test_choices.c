@@ -214,14 +214,20 @@ static void nothing_to_choose(void **state) {
                                        "tokens.sequence_length=4", NULL};
     const struct expect borders = {"arena", "slices at given borders", true},
                         silent = {"arena", "contract order", false};
-    struct wh_team_links links = figures(2, slow), none = {.from = WH_LINKS_OFF};
+    static const char *const wire[] = {"tokens.micro_batch_size=6", "comm.reduce=fast", "grain.wire=bfloat16",
+                                       "optimizer.bucket_bytes=25002", NULL};
+    const struct expect odd = {"", "(predicted ", true}; /* buckets begin anywhere */
+    struct wh_team_links links = figures(2, slow), none = {.from = WH_LINKS_OFF}, probe = {.from = WH_LINKS_PROBE};
     (void)state;
     wh_text_add(&none.why, "comm.links off");
+    wh_text_add(&probe.why, "a test");
     run(2, &links, &borders, zero);
     run(2, &none, &silent, off);
     run(2, &links, &silent, tiny); /* too short to be asked about */
+    run(2, &probe, &odd, wire);
     wh_team_links_free(&links);
     wh_team_links_free(&none);
+    wh_team_links_free(&probe);
 }
 
 /* ---- where figures come from ---- */

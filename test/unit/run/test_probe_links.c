@@ -57,6 +57,10 @@ static enum wh_status body(struct wh_comm_job *job, uint32_t rank, const struct 
             RANK_CHECK(i == 0 || row.candidate[i].predicted_s >= row.candidate[i - 1].predicted_s);
         }
     }
+    what.scratch = (char *)what.scratch + 2, what.scratch_bytes = WH_PROBE_LINKS_LEAST_BYTES, what.seconds = 1e-6;
+    what.limit_s = 1e-9; /* over at once: one level, figures all the same */
+    WH_TRY(wh_probe_links(wh_tune_comm(tune), &what, &l));
+    RANK_CHECK(l.level_count == 1 && l.level[0].bytes == WH_PROBE_LINKS_LEVEL_BYTES && l.level[0].copy > 0);
     what.scratch_bytes = 100;
     RANK_CHECK(wh_probe_links(wh_tune_comm(tune), &what, &l) == WH_CONFIG);
     wh_tune_close(tune);
