@@ -98,7 +98,7 @@ static enum wh_status read_topology(const struct args *a, const struct wh_coll_r
         if (a->ranks_per_machine)
             return WH_FAIL(WH_USAGE, "--links and --ranks-per-machine exclude each other: links are of one machine");
         WH_TRY(wh_links_load(a->links, links));
-        *t = wh_coll_links_topology(links, q->count * wh_dtype_bytes(q->dtype));
+        *t = wh_coll_links_topology(links, q->count * wh_dtype_bytes(q->dtype), WH_COLL_SHARED);
     }
     if (a->latency_us < 0) return WH_FAIL(WH_USAGE, "--latency-us %g: must not be negative", a->latency_us);
     if (a->gigabytes_per_s <= 0 || a->add_gigabytes_per_s <= 0)
@@ -108,6 +108,7 @@ static enum wh_status read_topology(const struct args *a, const struct wh_coll_r
         t->memory.message_s = t->network.message_s = 0;
     }
     if (a->gigabytes_per_s < 1e300) t->memory.bytes_per_s = t->network.bytes_per_s = a->gigabytes_per_s * 1e9;
+    if (a->gigabytes_per_s < 1e300) t->memory.placed_bytes_per_s = 0;
     if (a->add_gigabytes_per_s < 1e300) t->add_s_per_byte = t->copy_s_per_byte = 1 / (a->add_gigabytes_per_s * 1e9);
     return WH_OK;
 }
@@ -208,6 +209,10 @@ static void print_link(const char *name, const struct wh_coll_link *link, struct
     wh_text_add(out, " a message, ");
     wh_coll_draw_bytes(link->bytes_per_s, out);
     wh_text_add(out, "/s");
+    if (link->placed_bytes_per_s == 0) return;
+    wh_text_add(out, ", read in place ");
+    wh_coll_draw_bytes(link->placed_bytes_per_s, out);
+    wh_text_add(out, "/s");
 }
 
 /* What the prediction is made of. */
@@ -268,11 +273,12 @@ static enum wh_status explain(const struct args *a) {
     struct wh_coll_topology t;
     struct wh_coll_links links = {0};
     struct wh_coll_ranking ranking = {0};
+    const struct wh_coll_limits limits = {a->fast, UINT64_MAX};
     WH_TRY(read_request(a, &q));
     WH_TRY(read_topology(a, &q, &links, &t));
     if (a->algorithm && !chosen) return unknown_algorithm(a->algorithm);
     if (chosen) return show(a, &q, chosen, &t, &links, &ranking);
-    WH_TRY(wh_coll_select(&q, &t, a->fast, &ranking));
+    WH_TRY(wh_coll_select(&q, &t, &limits, &ranking));
     enum wh_status status = show(a, &ranking.items[0].request, ranking.items[0].algorithm, &t, &links, &ranking);
     wh_coll_ranking_free(&ranking);
     return status;

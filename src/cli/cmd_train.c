@@ -108,6 +108,7 @@ static enum wh_status train(struct args *a, int *signal_number) {
                                                                        : WH_TRAIN_FRESH,
                                        .say = say,
                                        .progress = say,
+                                       .environment = wh_cli_environment,
                                        .silence_ns = (uint64_t)(a->patience * 1e9)};
     enum wh_status status = wh_train_run(&c, &o, &summary);
     const bool stopped = status == WH_RETRY && summary.seconds > 0.0; /* not killed */

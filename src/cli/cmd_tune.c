@@ -11,7 +11,7 @@
 #include "run/probe_links.h"
 #include "run/tune.h"
 
-enum { LEAST_BYTES = 1024, SIZES_MAX = 32 };
+enum { LEAST_BYTES = 1024, SIZES_MAX = 32, PASSES = 3 };
 
 struct args {
     struct wh_cli_common common;
@@ -61,11 +61,16 @@ static void print_links(const struct wh_coll_links *l) {
     printf(" + %s of either port; an operation by itself: arena %s, ", time_text(l->message_s, &a),
            time_text(l->start_s[WH_COLL_SHARED], &b));
     printf("staged %s\n\n", time_text(l->start_s[WH_COLL_STAGED], &a));
-    printf("  vector (B)   messages   copying    adding     arena    staged   (GB/s of a rank)\n");
+    printf(
+        "GB/s of a rank           messages    by itself            in the arena                  staged\n"
+        "  vector (B)   piped  placed    copy     add  reduce scatter  gather  reduce scatter  gather\n");
     for (uint32_t i = 0; i < l->level_count; i++) {
         const struct wh_coll_level *at = &l->level[i];
-        printf("%12llu  %9.2f %9.2f %9.2f %9.2f %9.2f\n", (unsigned long long)at->bytes, rate(at->message),
-               rate(at->copy), rate(at->add), rate(at->way[WH_COLL_SHARED]), rate(at->way[WH_COLL_STAGED]));
+        printf("%12llu %7.2f %7.2f %7.2f %7.2f", (unsigned long long)at->bytes, rate(at->piped), rate(at->placed),
+               rate(at->copy), rate(at->add));
+        for (int w = 0; w < WH_COLL_WAY_COUNT; w++)
+            for (int op = 0; op < WH_COLL_MEASURED_OPS; op++) printf(" %7.2f", rate(at->way[w][op]));
+        printf("\n");
     }
     wh_text_fini(&a);
     wh_text_fini(&b);
@@ -151,7 +156,8 @@ static enum wh_status measure(struct wh_tune *t, struct wh_launch_rank *self, co
                                              .machine = u->machine,
                                              .factor = u->quick ? 0 : 4,
                                              .max_bytes = u->quick ? 0 : u->max_bytes,
-                                             .seconds = u->quick ? 0 : 5 * u->seconds};
+                                             .seconds = u->quick ? 0 : u->seconds,
+                                             .passes = u->quick ? 1 : PASSES};
     const bool speaks = self->rank == 0;
     struct wh_coll_links links;
     struct wh_tune_summary summary = {0};

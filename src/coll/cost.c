@@ -15,9 +15,10 @@ struct port {
 };
 
 struct message {
-    double ready_s; /* both ranks are in the round */
-    double load_s;  /* time that it takes of either port */
-    double tail_s;  /* from its sender's end to its receiver's, at the least */
+    double ready_s;     /* both ranks are in the round */
+    double out_s, in_s; /* time that it takes of its sender's port, of its receiver's */
+    double tail_s;      /* from its sender's end to its receiver's, at the least */
+    double heard_s;     /* placed: from its receiver's end to its sender's; else below 0 */
     uint32_t source, target;
 };
 
@@ -63,9 +64,9 @@ static struct lane *entry(const struct walk *w, const struct message *m) {
     return link_of(w, m)->half_duplex ? &p->out : &p->in;
 }
 
-static void book(struct lane *lane, const struct message *m) {
-    if (lane->load_s == 0 || m->ready_s < lane->begin_s) lane->begin_s = m->ready_s;
-    lane->load_s += m->load_s;
+static void book(struct lane *lane, double ready_s, double load_s) {
+    if (lane->load_s == 0 || ready_s < lane->begin_s) lane->begin_s = ready_s;
+    lane->load_s += load_s;
 }
 
 static double end_s(const struct lane *lane) { return max(lane->free_s, lane->begin_s) + lane->load_s; }
@@ -75,23 +76,34 @@ static void close_lane(struct lane *lane) {
     lane->load_s = 0;
 }
 
+static struct message message_of(const struct walk *w, uint32_t rank, const struct wh_coll_step *s) {
+    struct message m = {
+        .ready_s = max(w->clock[rank], w->clock[s->peer]), .heard_s = -1, .source = rank, .target = s->peer};
+    const struct wh_coll_link *link = link_of(w, &m);
+    const double bytes = (double)(s->count * wh_coll_elem_bytes(&w->plan->request, s->left.buffer));
+    const bool in_arena = s->left.buffer == WH_COLL_IN || s->left.buffer == WH_COLL_OUT;
+    m.out_s = m.in_s = link->message_s + bytes / link->bytes_per_s;
+    if (!link->half_duplex) return m;
+    m.tail_s = link->message_s + min(bytes, link->piece_bytes) / link->bytes_per_s;
+    if (link->placed_bytes_per_s == 0 || !in_arena || bytes <= link->piped_most_bytes) return m;
+    m.out_s = m.tail_s = link->message_s;
+    m.in_s = link->message_s + bytes / link->placed_bytes_per_s;
+    m.heard_s = link->latency_s;
+    return m;
+}
+
 /* The sends of the round; receives are their other ends. */
 static bool collect(struct walk *w, uint32_t round, size_t *count) {
-    const struct wh_coll_request *q = &w->plan->request;
     *count = 0;
-    for (uint32_t r = 0; r < q->ranks; r++) {
+    for (uint32_t r = 0; r < w->plan->request.ranks; r++) {
         const struct wh_coll_list *l = &w->plan->rank[r];
         for (size_t i = w->next[r]; i < l->step_count && l->steps[i].round == round; i++) {
             const struct wh_coll_step *s = &l->steps[i];
-            struct message m = {.ready_s = max(w->clock[r], w->clock[s->peer]), .source = r, .target = s->peer};
             if (s->kind != WH_COLL_SEND) continue;
             if (!room_for(w, *count + 1)) return false;
-            const struct wh_coll_link *link = link_of(w, &m);
-            const double bytes = (double)(s->count * wh_coll_elem_bytes(q, s->left.buffer));
-            m.load_s = link->message_s + bytes / link->bytes_per_s;
-            if (link->half_duplex) m.tail_s = link->message_s + min(bytes, link->piece_bytes) / link->bytes_per_s;
-            book(&port_of(w, &m, m.source)->out, &m);
-            book(entry(w, &m), &m);
+            const struct message m = message_of(w, r, s);
+            book(&port_of(w, &m, m.source)->out, m.ready_s, m.out_s);
+            book(entry(w, &m), m.ready_s, m.in_s);
             w->messages[(*count)++] = m;
         }
     }
@@ -100,10 +112,11 @@ static bool collect(struct walk *w, uint32_t round, size_t *count) {
 
 static void carry(struct walk *w, const struct message *m) {
     const struct lane *out = &port_of(w, m, m->source)->out, *in = entry(w, m);
-    double left = max(m->ready_s + m->load_s, max(end_s(out), end_s(in)));
-    double arrived = max(m->ready_s + m->load_s + m->tail_s, left);
+    double left = max(m->ready_s + max(m->out_s, m->in_s), max(end_s(out), end_s(in)));
+    double arrived = max(m->ready_s + m->in_s + m->tail_s, left) + link_of(w, m)->latency_s;
+    if (m->heard_s >= 0) left = arrived + m->heard_s;
     w->done[m->source] = max(w->done[m->source], left);
-    w->done[m->target] = max(w->done[m->target], arrived + link_of(w, m)->latency_s);
+    w->done[m->target] = max(w->done[m->target], arrived);
 }
 
 static double local_s(const struct walk *w, const struct wh_coll_step *s) {

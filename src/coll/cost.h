@@ -5,8 +5,13 @@
  * through with the round, and arrives latency_s later. It starts when both ranks are in the round. A rank leaves the
  * round when its sends are through, its receives have arrived and its copies and additions are done. (That the busiest
  * port decides is what an ideal schedule reaches; the order of messages in a list plays no part.) Between machines, ports
- * may belong to the ranks or be one per machine. A port of a half-duplex link has one lane for both directions, and a
- * message is taken out by its receiver behind its sender, piece by piece: message_s + a piece / rate later at the least.
+ * may belong to the ranks or be one per machine.
+ *
+ * Half-duplex links are those between processes of a machine, where ports are processors that copy: a port has one lane for
+ * both directions. A message is put into a pipe by its sender and taken out behind it by its receiver, piece by piece:
+ * message_s + a piece / rate later at the least. Or, if it is long and lies in the arena (IN and OUT of a call there; never
+ * LANDING, PARTIAL), it is *placed*: its receiver copies it from where it lies, at another rate, in its own time alone, and
+ * its sender stays in the round until it has heard of that, latency_s later.
  *
  *     ring all-reduce:  2(n-1) (latency + S/n / rate) + (n-1)/n S add          S bytes, message_s = 0
  *     direct:           2 latency + 2(n-1)/n S / rate + (n-1)/n S add
@@ -18,11 +23,13 @@
 #include "coll/plan.h"
 
 struct wh_coll_link {
-    double latency_s;   /* from a byte leaving to its arrival */
-    double message_s;   /* of a port's time for each message */
-    double bytes_per_s; /* of a port, each way */
-    bool half_duplex;   /* ports are processors that copy: sending and receiving share a port's time */
-    double piece_bytes; /* half-duplex: a receiver begins when the first piece of so many bytes has arrived */
+    double latency_s;          /* from a byte leaving to its arrival */
+    double message_s;          /* of a port's time for each message */
+    double bytes_per_s;        /* of a port, each way; of a half-duplex one: of either side of a pipe */
+    bool half_duplex;          /* ports are processors that copy: sending and receiving share a port's time */
+    double piece_bytes;        /* half-duplex: a receiver begins when the first piece of so many bytes has arrived */
+    double placed_bytes_per_s; /* half-duplex: at which a receiver copies a placed message; 0: none are placed */
+    double piped_most_bytes;   /* longer ones are placed */
 };
 
 struct wh_coll_topology {

@@ -5,7 +5,7 @@
 
 #include "coll/links.h"
 
-static const char schema[] = "wanhe.links/1";
+static const char schema[] = "wanhe.links/2";
 
 /* Members of the whole and of a level, for reader and writer. */
 struct member {
@@ -18,13 +18,19 @@ struct member {
 static const struct member whole[] = {{"latency_s", WHOLE(latency_s), true},
                                       {"message_s", WHOLE(message_s), true},
                                       {"piece_bytes", WHOLE(piece_bytes), true},
+                                      {"piped_most_bytes", WHOLE(piped_most_bytes), true},
                                       {"arena_start_s", WHOLE(start_s[WH_COLL_SHARED]), true},
                                       {"staged_start_s", WHOLE(start_s[WH_COLL_STAGED]), true}};
-static const struct member level[] = {{"message_s_per_byte", LEVEL(message), false},
+static const struct member level[] = {{"piped_s_per_byte", LEVEL(piped), false},
+                                      {"placed_s_per_byte", LEVEL(placed), false},
                                       {"copy_s_per_byte", LEVEL(copy), true},
                                       {"add_s_per_byte", LEVEL(add), true},
-                                      {"arena_s_per_byte", LEVEL(way[WH_COLL_SHARED]), true},
-                                      {"staged_s_per_byte", LEVEL(way[WH_COLL_STAGED]), true}};
+                                      {"arena_all_reduce_s_per_byte", LEVEL(way[WH_COLL_SHARED][0]), true},
+                                      {"arena_reduce_scatter_s_per_byte", LEVEL(way[WH_COLL_SHARED][1]), true},
+                                      {"arena_all_gather_s_per_byte", LEVEL(way[WH_COLL_SHARED][2]), true},
+                                      {"staged_all_reduce_s_per_byte", LEVEL(way[WH_COLL_STAGED][0]), true},
+                                      {"staged_reduce_scatter_s_per_byte", LEVEL(way[WH_COLL_STAGED][1]), true},
+                                      {"staged_all_gather_s_per_byte", LEVEL(way[WH_COLL_STAGED][2]), true}};
 enum { WHOLES = sizeof whole / sizeof *whole, LEVELS = sizeof level / sizeof *level };
 
 static void write_members(const void *from, const struct member *m, size_t count, json_t *to) {

@@ -161,6 +161,16 @@ enum wh_status wh_coll_list_new(const struct wh_coll_request *q, const struct wh
     return WH_OK;
 }
 
+static uint64_t lines_of(uint64_t bytes) { return (bytes + CUT_BYTES - 1) / CUT_BYTES * CUT_BYTES; }
+
+uint64_t wh_coll_landing_bytes(const struct wh_coll_request *q, const struct wh_coll_list *l) {
+    return lines_of(l->landing_elems * wh_coll_elem_bytes(q, WH_COLL_LANDING));
+}
+
+uint64_t wh_coll_room_bytes(const struct wh_coll_request *q, const struct wh_coll_list *l) {
+    return wh_coll_landing_bytes(q, l) + lines_of(l->partial_elems * wh_coll_elem_bytes(q, WH_COLL_PARTIAL));
+}
+
 void wh_coll_list_free(struct wh_coll_list *l) {
     free(l->steps);
     *l = (struct wh_coll_list){0};

@@ -161,6 +161,9 @@ enum wh_status wh_coll_can(const struct wh_coll_request *q, const struct wh_coll
 enum wh_status wh_coll_list_new(const struct wh_coll_request *q, const struct wh_coll_algorithm *a, uint32_t rank,
                                 struct wh_coll_list *out);
 void wh_coll_list_free(struct wh_coll_list *l);
+/* Work space for the list: LANDING, and behind it, on a cache line of its own, PARTIAL. */
+uint64_t wh_coll_landing_bytes(const struct wh_coll_request *q, const struct wh_coll_list *l); /* whole lines */
+uint64_t wh_coll_room_bytes(const struct wh_coll_request *q, const struct wh_coll_list *l);    /* of both */
 
 /* The lists of all ranks. Free with wh_coll_plan_free. Errors: as above. */
 enum wh_status wh_coll_plan_new(const struct wh_coll_request *q, const struct wh_coll_algorithm *a,

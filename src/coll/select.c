@@ -23,6 +23,15 @@ static uint64_t bytes_max(const struct wh_coll_plan *p) {
     return most;
 }
 
+static uint64_t room_bytes(const struct wh_coll_plan *p) {
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < p->request.ranks; r++) {
+        const uint64_t bytes = wh_coll_room_bytes(&p->request, &p->rank[r]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 /* Keeps the better of what the candidate has and the plan for `q`. */
 static enum wh_status try_plan(const struct wh_coll_request *q, const struct wh_coll_topology *t,
                                struct wh_coll_candidate *c) {
@@ -33,6 +42,7 @@ static enum wh_status try_plan(const struct wh_coll_request *q, const struct wh_
     if (status == WH_OK && (!c->reason.bytes || price.seconds < c->seconds)) {
         c->request = *q;
         c->seconds = price.seconds;
+        c->room_bytes = room_bytes(&p);
         wh_text_clear(&c->reason);
         wh_text_add(&c->reason, "%u round%s, the busiest rank sends ", p.rounds, p.rounds == 1 ? "" : "s");
         wh_coll_draw_bytes((double)bytes_max(&p), &c->reason);
@@ -43,8 +53,16 @@ static enum wh_status try_plan(const struct wh_coll_request *q, const struct wh_
     return status;
 }
 
-static enum wh_status fill(const struct wh_coll_request *q, const struct wh_coll_topology *t, bool fast,
-                           struct wh_coll_candidate *c) {
+static void too_large(struct wh_coll_candidate *c, uint64_t room) {
+    c->usable = false;
+    wh_text_add(&c->reason, "; not used: needs work space of ");
+    wh_coll_draw_bytes((double)c->room_bytes, &c->reason);
+    wh_text_add(&c->reason, ", there is ");
+    wh_coll_draw_bytes((double)room, &c->reason);
+}
+
+static enum wh_status fill(const struct wh_coll_request *q, const struct wh_coll_topology *t,
+                           const struct wh_coll_limits *limits, struct wh_coll_candidate *c) {
     struct wh_coll_request piecewise = *q;
     uint32_t chunks_max = c->algorithm->pipelined ? CHUNKS_MAX : 1;
     if (!(c->algorithm->operations >> q->op & 1)) {
@@ -56,10 +74,11 @@ static enum wh_status fill(const struct wh_coll_request *q, const struct wh_coll
         return WH_OK;
     }
     c->canonical = keeps_contract(q, c->algorithm);
-    c->usable = c->canonical || fast;
+    c->usable = c->canonical || limits->fast;
     for (piecewise.chunks = 1; piecewise.chunks <= chunks_max; piecewise.chunks *= 2)
         WH_TRY(try_plan(&piecewise, t, c));
     if (!c->usable) wh_text_add(&c->reason, "; not used: its order of summation is not the contract's (fast is off)");
+    if (c->usable && c->room_bytes > limits->room_bytes) too_large(c, limits->room_bytes);
     return WH_OK;
 }
 
@@ -80,8 +99,8 @@ static void sort(struct wh_coll_ranking *r) {
     }
 }
 
-enum wh_status wh_coll_select(const struct wh_coll_request *q, const struct wh_coll_topology *t, bool fast,
-                              struct wh_coll_ranking *out) {
+enum wh_status wh_coll_select(const struct wh_coll_request *q, const struct wh_coll_topology *t,
+                              const struct wh_coll_limits *limits, struct wh_coll_ranking *out) {
     struct wh_coll_ranking r = {0};
     struct wh_coll_request request = *q;
     enum wh_status status = WH_OK;
@@ -92,7 +111,7 @@ enum wh_status wh_coll_select(const struct wh_coll_request *q, const struct wh_c
     if (!r.items) return WH_FAIL(WH_NOMEM, "no memory to compare %zu algorithms", count);
     for (; r.count < count && status == WH_OK; r.count++) {
         r.items[r.count].algorithm = wh_coll_algorithms[r.count];
-        status = fill(&request, t, fast, &r.items[r.count]);
+        status = fill(&request, t, limits, &r.items[r.count]);
     }
     if (status == WH_OK) sort(&r);
     if (status == WH_OK && !r.items[0].usable)

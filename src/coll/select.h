@@ -2,7 +2,7 @@
  * thresholds; what is slower today is chosen tomorrow if the measurements say so.
  *
  * Operations that add take part only with plans that keep the numbers contract, unless `fast` is allowed: then all
- * orders do. Every rank must ask with equal figures (one rank measures, the others get its topology), so that all choose
+ * orders do. What needs more work space than there is takes no part. Every rank must ask with equal figures (one rank measures, the others get its topology), so that all choose
  * the same. Cost: all candidates' steps; at start-up. */
 #ifndef WH_COLL_SELECT_H
 #define WH_COLL_SELECT_H
@@ -16,6 +16,7 @@ struct wh_coll_candidate {
     bool usable;
     bool canonical;
     double seconds;        /* predicted; not set if the algorithm does not serve the request */
+    uint64_t room_bytes;   /* work space of the rank that needs most: its LANDING and PARTIAL */
     struct wh_text reason; /* one line */
 };
 
@@ -24,10 +25,16 @@ struct wh_coll_ranking {
     size_t count;
 };
 
+/* What a choice may take. */
+struct wh_coll_limits {
+    bool fast;           /* any order of summation */
+    uint64_t room_bytes; /* of work space; UINT64_MAX: any */
+};
+
 /* Pipelined algorithms are tried with 1, 2, 4, ... pieces and stand with the best; `q->chunks` is not read. The request's
  * ranks_per_machine is the topology's. Errors: UNSUPPORTED (nothing serves the request), NOMEM. */
-enum wh_status wh_coll_select(const struct wh_coll_request *q, const struct wh_coll_topology *t, bool fast,
-                              struct wh_coll_ranking *out);
+enum wh_status wh_coll_select(const struct wh_coll_request *q, const struct wh_coll_topology *t,
+                              const struct wh_coll_limits *limits, struct wh_coll_ranking *out);
 void wh_coll_ranking_free(struct wh_coll_ranking *r);
 
 #endif

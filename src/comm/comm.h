@@ -116,11 +116,14 @@ void wh_comm_close(struct wh_comm *comm);
 uint32_t wh_comm_rank(const struct wh_comm *comm); /* within the group */
 uint32_t wh_comm_size(const struct wh_comm *comm);
 
-/* Tells the group what its links were measured to do (run/probe_links.h). Plans of ALL_REDUCE, REDUCE_SCATTER and
+/* Tells the group, once, what its links were measured to do (run/probe_links.h). Plans of ALL_REDUCE, REDUCE_SCATTER and
  * ALL_GATHER that are made from then on are run by what is predicted to be fastest: as ever, or by a step list of
- * coll/plan.h over messages, where the call's order allows its sums. All members call it, with what they have in flight
- * finished; the figures of the group's rank 0 become everybody's. Errors: NOMEM, PEER. */
-enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_links *links);
+ * coll/plan.h over messages, where the call's order allows its sums. Lists share `room_bytes` of work space, which the group
+ * keeps; those that need more are not chosen. All members call it, with what they have in flight finished and the same
+ * room; the figures of the group's rank 0 become everybody's. Errors: NOMEM, PEER. */
+enum wh_status wh_comm_set_links(struct wh_comm *comm, const struct wh_coll_links *links, size_t room_bytes);
+
+size_t wh_comm_room_bytes(const struct wh_comm *comm); /* what the group keeps */
 
 /* ---- operations ---- */
 
@@ -210,6 +213,9 @@ void wh_comm_plan_free(struct wh_comm_plan *plan);
 /* Appends one line: how it is run, in which order of summation, and, in a group with links, what that and the next best are
  * predicted to take: "all_reduce of 1.0 MiB: arena, contract order (predicted 22.0 us; ring 143 us, direct 143 us)". */
 void wh_comm_plan_describe(const struct wh_comm_plan *plan, struct wh_text *out);
+/* The first word of that after the colon: "inline", "arena", "staged", "message", "alone" or the list's algorithm. */
+const char *wh_comm_plan_way(const struct wh_comm_plan *plan);
+size_t wh_comm_plan_bytes(const struct wh_comm_plan *plan); /* of its vector */
 
 /* From start until it is finished, `in` may only be read and `out` not be touched. Start returns at once, with two
  * exceptions: more than 7 operations of the group are unfinished, or buffers outside the arena that don't fit the staging
@@ -250,7 +256,13 @@ const struct wh_comm_row *wh_comm_rows(const struct wh_comm_job *job, uint32_t *
 
 /* Bytes that rank `rank` of `size` sends in this operation by the direct algorithm, the least that ranks with private
  * memory can do with: what a planner predicts. A rank sends each of its contributions. Shared memory moves them without a
- * message. */
+ * message; step lists may move more (docs/collectives.md section 3), which the books don't show. */
 uint64_t wh_comm_call_bytes(const struct wh_comm_call *call, uint32_t rank, uint32_t size);
+
+/* Whether a group of `size` with links has a choice; of the call alone, its buffers aside. */
+bool wh_comm_call_has_lists(const struct wh_comm_call *call, uint32_t size);
+/* Work space that is enough for the lists of least traffic: two vectors in the format of sums, and some lines a rank, as slices
+ * are cut at lines; gathering needs none. 0 where there is no choice. Equal on all ranks, and known before anything was measured. */
+size_t wh_comm_call_room_bytes(const struct wh_comm_call *call, uint32_t size);
 
 #endif

@@ -36,6 +36,7 @@ struct wh_action {
 };
 
 struct wh_list;
+struct wh_order_made;
 
 struct wh_comm_plan {
     struct wh_comm *comm;
@@ -77,6 +78,9 @@ struct wh_comm {
     struct wh_comm_plan *staged; /* the one with pieces to go; nothing of the group is started before it is finished */
     struct wh_comm_plan *listed; /* the one with rounds to go; likewise */
     struct wh_coll_links *links; /* NULL: nothing is compared */
+    void *room;                  /* work space of the lists that are chosen; one of them is under way at a time */
+    size_t room_bytes;
+    struct wh_order_made *made; /* choices, newest first */
     struct wh_action *in_flight[WH_WINDOW];
     uint64_t messages; /* started */
     uint32_t queued;   /* of them, in the queues, which are by the other side's rank in the group: */
@@ -211,9 +215,12 @@ enum wh_status wh_plan_prepare(struct wh_comm *comm, const struct wh_comm_call *
 
 /* ---- exec.c: step lists ---- */
 
-/* Makes a plan (ready, not started) one that runs this algorithm's list. Errors: UNSUPPORTED, NOMEM. */
-enum wh_status wh_list_make(struct wh_comm_plan *plan, const struct wh_coll_algorithm *algorithm, uint32_t chunks);
-void wh_list_free(struct wh_list *list); /* takes NULL */
+/* Makes a plan (ready, not started) one that runs this algorithm's list, in the work space `room` or, if that is NULL, in
+ * its own. Errors: UNSUPPORTED, NOMEM. */
+enum wh_status wh_list_make(struct wh_comm_plan *plan, const struct wh_coll_algorithm *algorithm, uint32_t chunks,
+                            void *room);
+const char *wh_list_name(const struct wh_list *list); /* its algorithm's */
+void wh_list_free(struct wh_list *list);              /* takes NULL */
 void wh_list_start(struct wh_comm_plan *plan);
 /* Goes on to the next round if this one's messages are through; forgets the plan when all are. True: it has begun one. */
 bool wh_list_move(struct wh_comm *comm);
@@ -224,5 +231,7 @@ struct wh_comm_plan *wh_list_awaits(const struct wh_comm_plan *plan);
 
 /* Chooses how to run a plan that was made for `call`. Errors: NOMEM. */
 enum wh_status wh_order_choose(struct wh_comm_plan *plan, const struct wh_comm_call *call);
+/* Frees what the group has kept for that. */
+void wh_order_forget(struct wh_comm *comm);
 
 #endif

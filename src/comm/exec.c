@@ -7,14 +7,16 @@
 #include "comm/comm_int.h"
 #include "tensor/vec.h"
 
-enum { TILE_ELEMS = 1024 };
+enum { TILE_ELEMS = 1024, LINE_BYTES = 64 };
 
 struct wh_list {
     struct wh_comm *comm;
     struct wh_comm_call call;
     struct wh_coll_request request;
+    const struct wh_coll_algorithm *algorithm;
     struct wh_coll_list list;
     char *base[WH_COLL_BUFFER_COUNT];
+    char *own_room;               /* NULL: LANDING and PARTIAL lie in the group's */
     struct wh_comm_plan *message; /* one for each step; those of COPY and ADD are unused */
     size_t first, end;            /* steps of this round */
 };
@@ -120,8 +122,7 @@ bool wh_list_move(struct wh_comm *comm) {
     return false;
 }
 
-static enum wh_status make_messages(struct wh_list *e, uint64_t *sent_bytes) {
-    *sent_bytes = 0;
+static enum wh_status make_messages(struct wh_list *e) {
     e->message = calloc(e->list.step_count + 1, sizeof *e->message);
     if (!e->message) return WH_FAIL(WH_NOMEM, "no memory for %zu messages", e->list.step_count);
     for (size_t i = 0; i < e->list.step_count; i++) {
@@ -134,7 +135,6 @@ static enum wh_status make_messages(struct wh_list *e, uint64_t *sent_bytes) {
         if (send) c.in = at(e, s->left);
         if (!send) c.out = at(e, s->out);
         WH_TRY(wh_plan_prepare(e->comm, &c, &e->message[i]));
-        if (send) *sent_bytes += s->count * wh_dtype_bytes(c.dtype);
     }
     return WH_OK;
 }
@@ -151,22 +151,21 @@ static struct wh_coll_request request_of(const struct wh_comm_plan *p, uint32_t 
         .chunks = chunks};
 }
 
-static enum wh_status fill(struct wh_list *e, const struct wh_coll_algorithm *a, uint64_t *sent_bytes) {
-    WH_TRY(wh_coll_list_new(&e->request, a, e->comm->rank, &e->list));
+static enum wh_status fill(struct wh_list *e, void *room) {
+    WH_TRY(wh_coll_list_new(&e->request, e->algorithm, e->comm->rank, &e->list));
     bool in_is_larger = e->call.op == WH_REDUCE_SCATTER || e->call.op == WH_REDUCE;
     e->base[WH_COLL_IN] = (char *)(uintptr_t)e->call.in; /* never written */
     e->base[WH_COLL_OUT] = e->request.in_place && in_is_larger ? e->base[WH_COLL_IN] : e->call.out;
-    e->base[WH_COLL_LANDING] = malloc(e->list.landing_elems * wh_dtype_bytes(e->call.dtype) + 64);
-    e->base[WH_COLL_PARTIAL] = malloc(e->list.partial_elems * wh_dtype_bytes(wh_coll_sum_dtype(e->call.dtype)) + 64);
-    if (!e->base[WH_COLL_LANDING] || !e->base[WH_COLL_PARTIAL])
-        return WH_FAIL(WH_NOMEM, "no memory for the work space of %s", a->name);
-    return make_messages(e, sent_bytes);
+    if (!room) room = e->own_room = aligned_alloc(LINE_BYTES, wh_coll_room_bytes(&e->request, &e->list) + LINE_BYTES);
+    if (!room) return WH_FAIL(WH_NOMEM, "no memory for the work space of %s", e->algorithm->name);
+    e->base[WH_COLL_LANDING] = room;
+    e->base[WH_COLL_PARTIAL] = (char *)room + wh_coll_landing_bytes(&e->request, &e->list);
+    return make_messages(e);
 }
 
 void wh_list_free(struct wh_list *e) {
     if (!e) return;
-    free(e->base[WH_COLL_LANDING]);
-    free(e->base[WH_COLL_PARTIAL]);
+    free(e->own_room);
     free(e->message);
     wh_coll_list_free(&e->list);
     free(e);
@@ -179,17 +178,18 @@ static uint64_t list_number(const struct wh_coll_algorithm *a, uint32_t chunks) 
     return number + 64 * (uint64_t)chunks;
 }
 
-enum wh_status wh_list_make(struct wh_comm_plan *p, const struct wh_coll_algorithm *a, uint32_t chunks) {
+const char *wh_list_name(const struct wh_list *e) { return e->algorithm->name; }
+
+enum wh_status wh_list_make(struct wh_comm_plan *p, const struct wh_coll_algorithm *a, uint32_t chunks, void *room) {
     struct wh_list *e = calloc(1, sizeof *e);
-    uint64_t sent_bytes;
     if (!e) return WH_FAIL(WH_NOMEM, "no memory for a step list");
-    e->comm = p->comm, e->call = p->call, e->request = request_of(p, chunks);
-    enum wh_status status = fill(e, a, &sent_bytes);
+    e->comm = p->comm, e->call = p->call, e->request = request_of(p, chunks), e->algorithm = a;
+    enum wh_status status = fill(e, room);
     if (status != WH_OK) {
         wh_list_free(e);
         return status;
     }
-    p->list = e, p->path = WH_PATH_LIST, p->sent_bytes = sent_bytes;
+    p->list = e, p->path = WH_PATH_LIST;
     p->call_hash += list_number(a, chunks) * 0x9E3779B97F4A7C15u;
     return WH_OK;
 }
@@ -208,7 +208,7 @@ static enum wh_status make_list(struct wh_comm_plan *p, const struct wh_comm_cal
     if (call->dtype == WH_BF16 && call->redop == WH_SUM_ROUNDED)
         return WH_FAIL(WH_UNSUPPORTED, "%s: step lists round a sum once", wh_comm_op_name(p->call.op));
     if (!a) return WH_FAIL(WH_CONFIG, "there is no algorithm '%s'", name);
-    return wh_list_make(p, a, chunks);
+    return wh_list_make(p, a, chunks, NULL);
 }
 
 enum wh_status wh_comm_exec_make(struct wh_comm *comm, const struct wh_comm_call *call, const char *algorithm,

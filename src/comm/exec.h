@@ -25,5 +25,7 @@ void wh_comm_exec_free(struct wh_comm_exec *e); /* takes NULL */
 
 /* Bytes in which messages from outside the arena travel: what does not fit one piece is received while its rest is sent. */
 size_t wh_comm_piece_bytes(const struct wh_comm *comm);
+/* Messages from the arena that are longer are read where they lie. */
+size_t wh_comm_piped_most_bytes(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/faults.h"
 #include "comm/comm_int.h"
 #include "os/clock.h"
+#include "os/memory.h"
 #include "os/probe.h"
 
 enum { SKEW_LINES = 9, LINE = 64, PAGE = 4096 };
@@ -279,6 +280,8 @@ void wh_comm_close(struct wh_comm *comm) {
     *p = comm->next;
     wh_messages_drop(comm);
     free(comm->links);
+    wh_memory_release(comm->room, comm->room_bytes);
+    wh_order_forget(comm);
     free(comm);
 }
 

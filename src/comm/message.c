@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "comm/comm_int.h"
+#include "comm/exec.h"
 
 enum { LINE_BYTES = 64 };
 static const size_t piped_most_bytes = 4096; /* up to here both take the same time: bench/notes/collectives.md */
@@ -40,6 +41,8 @@ static struct wh_comm_plan *take_first(struct wh_queue *q) {
     if (!q->first) q->last = NULL;
     return p;
 }
+
+size_t wh_comm_piped_most_bytes(void) { return piped_most_bytes; }
 
 static void finish(struct wh_comm_plan *p) {
     p->finished = true;

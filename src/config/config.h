@@ -170,6 +170,7 @@ struct wh_config {
     struct wh_grain grain;          /* after the check: never 0 */
     struct {
         enum wh_reduce_mode reduce; /* FAST: the contract is given up; after the check: grain.fast */
+        const char *links;          /* "auto", "probe", "off" or a file */
     } comm;
     uint32_t threads; /* of each rank; 0: its share of the machine's processors */
     enum wh_kernels kernels;

@@ -7,6 +7,7 @@
 
 #include "comm/exec.h"
 #include "comm/reduce.h"
+#include "os/clock.h"
 #include "os/memory.h"
 #include "os/probe.h"
 #include "run/time_coll.h"
@@ -15,7 +16,9 @@ enum {
     MESSAGES = 4,
     MESSAGE_BYTES = 64,
     START_BYTES = 1024,
-    FIRST_BYTES = 16 << 10,
+    PASSES_MAX = 5,
+    LEVEL_UNIT_BYTES = 4096,
+    LINE_BYTES = 64,
     LAST_BYTES = 4 << 20,
     FACTOR = 16
 };
@@ -42,15 +45,19 @@ void wh_probe_links_machine(char out[WH_COLL_LINKS_MACHINE_BYTES]) {
     wh_text_fini(&text);
 }
 
-/* Seconds per call. */
-static enum wh_status seconds_of(struct probe *p, enum wh_status (*run)(void *), void *context, double *out) {
+/* Seconds per call. `prepare` NULL: calls follow each other. */
+static enum wh_status seconds_of(struct probe *p, enum wh_status (*run)(void *), void (*prepare)(void *), void *context,
+                                 double *out) {
     const struct wh_time_coll_what what = {
-        .run = run, .context = context, .seconds = p->what->seconds > 0 ? p->what->seconds : 1e-3};
+        .run = run, .prepare = prepare, .context = context, .seconds = p->what->seconds > 0 ? p->what->seconds : 1e-3};
     struct wh_time_coll_result r;
     WH_TRY(wh_time_coll_run(&p->timer, &what, &r));
     *out = r.least_us * 1e-6;
     return WH_OK;
 }
+
+/* Seconds beyond those that need no bytes. Where those seem to be all of it, half. */
+static double beyond(double seconds, double dead) { return seconds > dead ? seconds - dead : seconds / 2; }
 
 /* --- messages --- */
 
@@ -81,26 +88,41 @@ static enum wh_status time_messages(struct probe *p, int each, double *seconds) 
                                        .root = (i % 2 ? me + p->n - away : me + away) % p->n};
         status = wh_comm_plan_make(p->comm, &c, &m.plan[i]);
     }
-    if (status == WH_OK) status = seconds_of(p, send_and_receive, &m, seconds);
+    if (status == WH_OK) status = seconds_of(p, send_and_receive, NULL, &m, seconds);
     for (int i = 0; i < m.count; i++) wh_comm_plan_free(m.plan[i]);
     return status;
 }
 
-static enum wh_status run_exec(void *context) { return wh_comm_exec_run(context); }
+/* What every rank sends to the next one, and gets from the one before. */
+struct exchange {
+    struct wh_comm_plan *send, *recv;
+    void *out;
+    size_t bytes;
+};
 
-/* A round of the ring's all-gather of `bytes`: a slice out and a slice in. */
-static enum wh_status time_round(struct probe *p, size_t bytes, double *seconds) {
-    const size_t slice = bytes / sizeof(float) / p->n;
-    const struct wh_comm_call c = {.op = WH_ALL_GATHER,
-                                   .in = p->shared + wh_comm_rank(p->comm) * slice,
-                                   .out = p->shared,
-                                   .count = slice * p->n,
-                                   .dtype = WH_F32};
-    struct wh_comm_exec *e;
-    WH_TRY(wh_comm_exec_make(p->comm, &c, "ring", 0, &e));
-    const enum wh_status status = seconds_of(p, run_exec, e, seconds);
-    wh_comm_exec_free(e);
-    *seconds /= p->n - 1;
+static void write_out(void *context) {
+    const struct exchange *e = context;
+    wh_time_coll_write(e->out, e->bytes);
+}
+
+static enum wh_status run_exchange(void *context) {
+    struct exchange *e = context;
+    WH_TRY(wh_comm_start(e->send));
+    WH_TRY(wh_comm_start(e->recv));
+    WH_TRY(wh_comm_wait(e->send));
+    return wh_comm_wait(e->recv);
+}
+
+/* `memory` has `bytes` for each direction. */
+static enum wh_status time_exchange(struct probe *p, void *memory, size_t bytes, double *seconds) {
+    const uint32_t me = wh_comm_rank(p->comm);
+    struct exchange e = {.out = memory, .bytes = bytes};
+    struct wh_comm_call c = {.op = WH_SEND, .in = memory, .count = bytes, .dtype = WH_U8, .root = (me + 1) % p->n};
+    enum wh_status status = wh_comm_plan_make(p->comm, &c, &e.send);
+    c.op = WH_RECV, c.in = NULL, c.out = (char *)memory + bytes, c.root = (me + p->n - 1) % p->n;
+    if (status == WH_OK) status = wh_comm_plan_make(p->comm, &c, &e.recv);
+    if (status == WH_OK) status = seconds_of(p, run_exchange, write_out, &e, seconds);
+    wh_comm_plan_free(e.send), wh_comm_plan_free(e.recv);
     return status;
 }
 
@@ -109,18 +131,22 @@ static enum wh_status probe_messages(struct probe *p, struct wh_coll_links *l) {
     double one, several, round;
     WH_TRY(time_messages(p, 1, &one));
     WH_TRY(time_messages(p, MESSAGES, &several));
-    WH_TRY(time_round(p, p->n * MESSAGE_BYTES, &round));
+    WH_TRY(time_exchange(p, p->shared, MESSAGE_BYTES, &round));
     l->message_s = several > one ? (several - one) / (2 * (MESSAGES - 1)) : 0;
     if (2 * l->message_s > round) l->message_s = round / 2;
     l->latency_s = round - 2 * l->message_s;
     return WH_OK;
 }
 
+/* The sender of a placed message hears of its end a latency later. */
 static enum wh_status probe_message_bytes(struct probe *p, const struct wh_coll_links *l, struct wh_coll_level *at) {
-    const double dead = l->latency_s + 2 * l->message_s, bytes = 2.0 * (double)at->bytes / p->n;
-    double round;
-    WH_TRY(time_round(p, at->bytes, &round));
-    at->message = (round > dead ? round - dead : round / 2) / bytes;
+    const size_t half = at->bytes / 2;
+    const double dead = l->latency_s + 2 * l->message_s;
+    double piped, placed;
+    WH_TRY(time_exchange(p, p->own, half, &piped));
+    WH_TRY(time_exchange(p, p->shared, half, &placed));
+    at->piped = beyond(piped, dead) / (2 * (double)half);
+    at->placed = beyond(placed, dead + l->latency_s) / (double)half;
     return WH_OK;
 }
 
@@ -149,40 +175,68 @@ static enum wh_status add_half(void *context) {
 static enum wh_status probe_alone(struct probe *p, struct wh_coll_level *at) {
     struct alone a = {p->reduce, p->shared, at->bytes / sizeof(float) / 2};
     const double bytes = (double)(a.half * sizeof(float));
-    WH_TRY(seconds_of(p, copy_half, &a, &at->copy));
-    WH_TRY(seconds_of(p, add_half, &a, &at->add));
+    WH_TRY(seconds_of(p, copy_half, NULL, &a, &at->copy));
+    WH_TRY(seconds_of(p, add_half, NULL, &a, &at->add));
     at->copy /= bytes, at->add /= bytes;
     return WH_OK;
 }
 
 /* --- the paths of comm.h --- */
 
-static enum wh_status run_plan(void *context) {
-    WH_TRY(wh_comm_start(context));
-    return wh_comm_wait(context);
+struct operation {
+    struct wh_comm_plan *plan;
+    void *in; /* as much as this rank puts in */
+    size_t in_bytes;
+};
+
+static void write_in(void *context) {
+    const struct operation *o = context;
+    wh_time_coll_write(o->in, o->in_bytes);
 }
 
-static enum wh_status time_way(struct probe *p, enum wh_coll_way way, size_t bytes, double *seconds) {
+static enum wh_status run_operation(void *context) {
+    struct operation *o = context;
+    WH_TRY(wh_comm_start(o->plan));
+    return wh_comm_wait(o->plan);
+}
+
+/* In place; `q` has the vector. */
+static enum wh_status time_way(struct probe *p, enum wh_coll_way way, const struct wh_coll_request *q,
+                               double *seconds) {
     float *const vector = way == WH_COLL_SHARED ? p->shared : p->own;
-    const struct wh_comm_call c = {
-        .op = WH_ALL_REDUCE, .in = vector, .out = vector, .count = bytes / sizeof(float), .dtype = WH_F32};
-    struct wh_comm_plan *plan;
-    WH_TRY(wh_comm_plan_make(p->comm, &c, &plan));
-    const enum wh_status status = seconds_of(p, run_plan, plan, seconds);
-    wh_comm_plan_free(plan);
+    float *const slice = vector + wh_coll_slice(q, wh_comm_rank(p->comm)).first;
+    const bool gather = q->op == WH_COLL_ALL_GATHER;
+    const struct wh_comm_call c = {.op = (enum wh_comm_op)q->op,
+                                   .in = gather ? slice : vector,
+                                   .out = q->op == WH_COLL_REDUCE_SCATTER ? slice : vector,
+                                   .count = q->count,
+                                   .dtype = q->dtype};
+    struct operation o = {.in = gather ? slice : vector};
+    o.in_bytes = wh_coll_in_elems(q, wh_comm_rank(p->comm)) * sizeof *vector;
+    WH_TRY(wh_comm_plan_make(p->comm, &c, &o.plan));
+    const enum wh_status status = seconds_of(p, run_operation, write_in, &o, seconds);
+    wh_comm_plan_free(o.plan);
     return status;
 }
 
+static struct wh_coll_request request(const struct probe *p, enum wh_coll_op op, size_t bytes) {
+    return (struct wh_coll_request){
+        .op = op, .ranks = p->n, .count = bytes / sizeof(float), .dtype = WH_F32, .in_place = true};
+}
+
 static enum wh_status probe_start(struct probe *p, enum wh_coll_way way, struct wh_coll_links *l) {
-    return time_way(p, way, START_BYTES, &l->start_s[way]);
+    const struct wh_coll_request q = request(p, WH_COLL_ALL_REDUCE, START_BYTES);
+    return time_way(p, way, &q, &l->start_s[way]);
 }
 
 static enum wh_status probe_way(struct probe *p, const struct wh_coll_links *l, enum wh_coll_way way,
                                 struct wh_coll_level *at) {
-    const double moved = wh_coll_moved(WH_COLL_ALL_REDUCE, p->n, true) / p->n * (double)at->bytes;
-    double seconds;
-    WH_TRY(time_way(p, way, at->bytes, &seconds));
-    at->way[way] = (seconds > l->start_s[way] ? seconds - l->start_s[way] : seconds / 2) / moved;
+    for (int op = 0; op < WH_COLL_MEASURED_OPS; op++) {
+        const struct wh_coll_request q = request(p, (enum wh_coll_op)op, at->bytes);
+        double seconds;
+        WH_TRY(time_way(p, way, &q, &seconds));
+        at->way[way][op] = beyond(seconds, l->start_s[way]) / wh_coll_moved(&q);
+    }
     return WH_OK;
 }
 
@@ -191,7 +245,7 @@ static enum wh_status probe_way(struct probe *p, const struct wh_coll_links *l, 
 static enum wh_status probe_level(struct probe *p, const struct wh_coll_links *l, struct wh_coll_level *at) {
     WH_TRY(probe_alone(p, at));
     if (p->n == 1) {
-        at->message = at->copy;
+        at->piped = at->placed = at->copy;
         return WH_OK;
     }
     WH_TRY(probe_message_bytes(p, l, at));
@@ -200,36 +254,75 @@ static enum wh_status probe_level(struct probe *p, const struct wh_coll_links *l
 }
 
 static enum wh_status probe_all(struct probe *p, struct wh_coll_links *l) {
-    const size_t limit = p->own_bytes, factor = p->what->factor ? p->what->factor : FACTOR;
+    const size_t limit = p->own_bytes / LEVEL_UNIT_BYTES * LEVEL_UNIT_BYTES;
+    const size_t factor = p->what->factor ? p->what->factor : FACTOR;
     memset(p->shared, 0, limit); /* sums of zeros: no overflow, no denormals */
     memset(p->own, 0, limit);
     if (p->n > 1) {
         WH_TRY(probe_messages(p, l));
         for (int way = 0; way < WH_COLL_WAY_COUNT; way++) WH_TRY(probe_start(p, (enum wh_coll_way)way, l));
     }
-    for (size_t bytes = FIRST_BYTES; bytes <= limit && l->level_count < WH_COLL_LEVELS_MAX; bytes *= factor) {
+    bool late = false;
+    for (size_t bytes = WH_PROBE_LINKS_LEVEL_BYTES; !late; bytes = bytes * factor < limit ? bytes * factor : limit) {
         struct wh_coll_level *at = &l->level[l->level_count++];
         at->bytes = bytes;
         WH_TRY(probe_level(p, l, at));
+        if (bytes == limit || l->level_count == WH_COLL_LEVELS_MAX) break;
+        WH_TRY(wh_time_coll_late(&p->timer, &late));
     }
     return WH_OK;
 }
 
+/* A figure of `l`, numbered; NULL behind the last. */
+static double *figure(struct wh_coll_links *l, uint32_t i) {
+    double *const whole[] = {&l->latency_s, &l->message_s, &l->start_s[WH_COLL_SHARED], &l->start_s[WH_COLL_STAGED]};
+    enum { WHOLE = sizeof whole / sizeof *whole, ALONE = 4, WAYS = WH_COLL_WAY_COUNT * WH_COLL_MEASURED_OPS };
+    if (i < WHOLE) return whole[i];
+    const uint32_t of = (i - WHOLE) / (ALONE + WAYS), k = (i - WHOLE) % (ALONE + WAYS);
+    if (of >= l->level_count) return NULL;
+    struct wh_coll_level *at = &l->level[of];
+    double *const alone[ALONE] = {&at->piped, &at->placed, &at->copy, &at->add};
+    return k < ALONE ? alone[k] : &at->way[(k - ALONE) / WH_COLL_MEASURED_OPS][(k - ALONE) % WH_COLL_MEASURED_OPS];
+}
+
+/* Each figure's median. A machine's neighbours, and where its virtual processors run, change from one second to the next,
+ * and may make it faster than usual, too. */
+static void take_medians(struct wh_coll_links *pass, uint32_t passes, struct wh_coll_links *l) {
+    double value[PASSES_MAX];
+    *l = pass[0];
+    for (uint32_t i = 0; figure(l, i); i++) {
+        for (uint32_t k = 0; k < passes; k++) value[k] = *figure(&pass[k], i);
+        qsort(value, passes, sizeof *value, wh_time_coll_ascending);
+        *figure(l, i) = value[passes / 2];
+    }
+}
+
 enum wh_status wh_probe_links(struct wh_comm *comm, const struct wh_probe_links_what *what, struct wh_coll_links *out) {
     const size_t most = what->max_bytes ? what->max_bytes : LAST_BYTES;
+    const uint32_t passes = what->passes < 1 ? 1 : what->passes > PASSES_MAX ? PASSES_MAX : what->passes;
+    struct wh_coll_links pass[PASSES_MAX];
     struct wh_coll_links l = {.ranks = wh_comm_size(comm), .piece_bytes = (double)wh_comm_piece_bytes(comm)};
+    l.piped_most_bytes = (double)wh_comm_piped_most_bytes();
     struct probe p = {.comm = comm, .reduce = wh_reduce_select(NULL), .what = what, .n = l.ranks};
-    p.shared = what->scratch, p.own_bytes = most < what->scratch_bytes ? most : what->scratch_bytes;
-    if (p.own_bytes < FIRST_BYTES)
-        return WH_FAIL(WH_CONFIG, "%zu bytes are too few to measure with: %d at the least", p.own_bytes, FIRST_BYTES);
+    const size_t skipped = -(uintptr_t)what->scratch % LINE_BYTES;
+    const size_t there = what->scratch_bytes > skipped ? what->scratch_bytes - skipped : 0;
+    p.shared = (float *)(void *)((char *)what->scratch + skipped), p.own_bytes = most < there ? most : there;
+    if (p.own_bytes < WH_PROBE_LINKS_LEVEL_BYTES)
+        return WH_FAIL(WH_CONFIG, "%zu bytes are too few to measure with: %d at the least", p.own_bytes,
+                       WH_PROBE_LINKS_LEVEL_BYTES);
     if (what->machine) snprintf(l.machine, sizeof l.machine, "%s", what->machine);
     void *own;
     WH_TRY(wh_memory_reserve(p.own_bytes, &own));
     p.own = own;
     enum wh_status status = wh_time_coll_open(comm, &p.timer);
-    if (status == WH_OK) status = probe_all(&p, &l);
+    if (what->limit_s > 0) p.timer.until_ns = wh_clock_ns() + (uint64_t)(what->limit_s * 1e9);
+    for (uint32_t k = 0; k < passes && status == WH_OK; k++) {
+        pass[k] = l;
+        status = probe_all(&p, &pass[k]);
+    }
     wh_time_coll_close(&p.timer);
     wh_memory_release(own, p.own_bytes);
-    if (status == WH_OK) *out = l;
-    return status;
+    if (status != WH_OK) return status;
+    take_medians(pass, passes, out);
+    return WH_OK;
 }

@@ -6,27 +6,34 @@
  *     WH_TRY(wh_comm_set_links(comm, &links));
  *
  * What is timed, each the best of at least five batches between barriers, of the slowest rank in each (others on the same
- * processors only ever take speed away, and medians then measure them):
+ * processors only ever take speed away, and medians then measure them). What is sent or summed has just been written by its
+ * rank, as in a step: else it would lie in its readers' caches from the time before.
  *
  *     a message            1 and 4 messages of 64 bytes at once from every rank: what a further one takes
- *     latency              a round of the ring's all-gather of 64 bytes a rank, what messages take of it left out
- *     message, per byte    the same round with slices of the level's size
+ *     latency              64 bytes from every rank to the next, what messages take of it left out
+ *     piped, placed        half a level's bytes from every rank to the next: out of own memory, out of the arena
  *     copy, add            every rank by itself, all at once: memcpy; sum of two halves by the kernel of the collectives
- *     arena, staged        all-reduce in place of 1 KiB (start) and of the level's size (rate)
+ *     arena, staged        all-reduce in place of 1 KiB (start); all-reduce, reduce-scatter and all-gather in place of the
+ *                          level's size (rates)
  *
- * About 50 ms on two processors with the least time; the scratch buffer's contents are lost. */
+ * About 50 ms on two processors with the least time. */
 #ifndef WH_RUN_PROBE_LINKS_H
 #define WH_RUN_PROBE_LINKS_H
 
 #include "coll/links.h"
 #include "comm/comm.h"
 
+enum { WH_PROBE_LINKS_LEVEL_BYTES = 16 << 10 };                        /* the first level */
+enum { WH_PROBE_LINKS_LEAST_BYTES = WH_PROBE_LINKS_LEVEL_BYTES + 64 }; /* that, wherever it begins */
+
 struct wh_probe_links_what {
-    void *scratch; /* of wh_comm_buffer: at least 16 KiB; levels go up to its size */
+    void *scratch; /* of wh_comm_buffer; used from its first whole cache line on, up to its size. Zeros afterwards */
     size_t scratch_bytes;
-    uint32_t factor;     /* from one level to the next; 0: 16, so 16 KiB, 256 KiB, 4 MiB */
-    size_t max_bytes;    /* of the largest level; 0: 4 MiB */
-    double seconds;      /* for each figure; 0: as short as can be */
+    uint32_t factor;  /* from one level to the next; 0: 16, so 16 KiB, 256 KiB, and the last */
+    size_t max_bytes; /* of the last level; 0: 4 MiB */
+    double seconds;   /* for each figure; 0: as short as can be */
+    uint32_t passes;  /* over all of it, of which medians are taken; 0: one, at most 5; equal levels: without a limit */
+    double limit_s;   /* when so much is over, a figure is one batch and no further level begins; 0: none */
     const char *machine; /* wh_probe_links_machine */
 };
 

@@ -1,11 +1,13 @@
 #include "run/record.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "os/file.h"
 #include "os/memory.h"
+#include "run/choices.h"
 
 static enum wh_status write_in(const char *folder, const char *name, struct wh_text *text) {
     char *path = wh_path_join(folder, name);
@@ -21,17 +23,23 @@ static enum wh_status write_memory(const struct wh_session *s, const char *folde
     const struct wh_net *net = &s->net;
     struct wh_arena own, shared;
     struct wh_text text = {0};
-    const size_t between = s->team ? wh_comm_job_own_bytes(s->team->world) : 0;
+    struct wh_traffic plan;
     WH_TRY(wh_net_predict(&net->shape, &own, &shared));
+    WH_TRY(wh_traffic_new(&s->stage, s->config->optimizer.bucket_bytes, &plan));
+    const size_t flags = s->team ? wh_comm_job_own_bytes(s->team->world) : 0;
+    const size_t predicted = s->team ? flags + wh_session_room_bytes(s->config, &plan) : 0;
+    const size_t measured = s->team ? flags + wh_comm_room_bytes(s->team->dp) : 0;
+    wh_traffic_free(&plan);
     wh_text_add(&text, "{\"schema\": \"wanhe.memory/1\", \"rows\": [\n");
     for (int i = 0; i < WH_ROW_COUNT; i++) {
-        const size_t rest = i == WH_ROW_COMM ? between : 0;
+        const bool comm = i == WH_ROW_COMM;
         wh_text_add(&text, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu},\n",
-                    wh_row_name((enum wh_row)i), own.row_bytes[i] + shared.row_bytes[i] + rest,
-                    net->arena.row_bytes[i] + net->shared.row_bytes[i] + rest);
+                    wh_row_name((enum wh_row)i), own.row_bytes[i] + shared.row_bytes[i] + (comm ? predicted : 0),
+                    net->arena.row_bytes[i] + net->shared.row_bytes[i] + (comm ? measured : 0));
     }
     wh_text_add(&text, "  {\"row\": \"memory.total\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}],\n",
-                own.used_bytes + shared.used_bytes + between, net->arena.used_bytes + net->shared.used_bytes + between);
+                own.used_bytes + shared.used_bytes + predicted,
+                net->arena.used_bytes + net->shared.used_bytes + measured);
     wh_text_add(&text, " \"peak_resident_bytes\": %zu}\n", wh_memory_peak_bytes());
     return write_in(folder, "memory.json", &text);
 }
@@ -56,6 +64,38 @@ static enum wh_status write_times(const struct wh_train_summary *s, const char *
 }
 
 /* ---- communication ---- */
+
+/* Text as a JSON string. */
+static void add_quoted(struct wh_text *out, const char *text) {
+    json_t *j = json_string(text);
+    char *quoted = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
+    wh_text_add(out, "%s", quoted ? quoted : "\"\"");
+    free(quoted);
+    json_decref(j);
+}
+
+/* How data-parallel ranks' collectives were run, and by which figures that was chosen. */
+static void add_choices(const struct wh_session *s, struct wh_text *out) {
+    const struct wh_replica *replica = &s->engine.replica;
+    struct wh_choice choice[WH_CHOICES_MAX];
+    struct wh_text text = {0};
+    if (!replica->net) return;
+    wh_team_links_describe(s->team, &replica->links, &text);
+    wh_text_add(out, ",\n \"links\": ");
+    add_quoted(out, text.data);
+    wh_text_add(out, ", \"choices\": [");
+    const uint32_t count = wh_choices(replica, choice);
+    for (uint32_t i = 0; i < count; i++) {
+        wh_text_clear(&text);
+        wh_choice_describe(&choice[i], &text);
+        wh_text_add(out, "%s\n  {\"row\": \"%s\", \"plans\": %u, \"way\": \"%s\", \"text\": ", i ? "," : "",
+                    choice[i].row, choice[i].plans, wh_comm_plan_way(choice[i].largest));
+        add_quoted(out, text.data);
+        wh_text_add(out, "}");
+    }
+    wh_text_add(out, "]");
+    wh_text_fini(&text);
+}
 
 enum wh_status wh_record_predict(const struct wh_session *s, uint64_t first, uint64_t last, struct wh_traffic *out) {
     const struct wh_config *c = s->config;
@@ -95,7 +135,9 @@ static enum wh_status write_traffic(const struct wh_session *s, uint64_t first, 
             (unsigned long long)predicted.row[i].sent_bytes, (unsigned long long)row->sent_bytes,
             (double)row->ns * 1e-6, (double)row->exposed_ns * 1e-6);
     }
-    wh_text_add(&text, "]}\n");
+    wh_text_add(&text, "]");
+    add_choices(s, &text);
+    wh_text_add(&text, "}\n");
     wh_traffic_free(&predicted);
     return write_in(folder, "communication.json", &text);
 }

@@ -73,6 +73,11 @@ static char *elem_at(enum wh_dtype dtype, void *buffer, size_t elem) {
     return (char *)buffer + elem * wh_dtype_bytes(dtype);
 }
 
+static void *bucket_at(const struct wh_net *net, const struct wh_zero_bucket *b, enum wh_dtype dtype) {
+    const uint32_t unit = wh_net_unit_at(net, b->first);
+    return elem_at(dtype, net->unit_sums[unit], b->first - net->unit_border[unit]);
+}
+
 static enum wh_status make_unit(struct wh_replica *r, uint32_t unit) {
     const struct wh_net *net = r->net;
     const size_t first = net->unit_border[unit];
@@ -94,9 +99,8 @@ static enum wh_status make_bucket(struct wh_replica *r, uint32_t i) {
     size_t border[WH_COMM_RANKS_MAX + 1];
     struct wh_comm_sum sum;
     struct wh_comm_call call = wh_traffic_bucket(r->plan, i, border, &sum);
-    const uint32_t unit = wh_net_unit_at(net, b->first);
-    void *at = elem_at(call.dtype, net->unit_sums[unit], b->first - net->unit_border[unit]);
-    sum.stride = wh_net_sums_stride(net, unit);
+    void *at = bucket_at(net, b, call.dtype);
+    sum.stride = wh_net_sums_stride(net, wh_net_unit_at(net, b->first));
     call.in = at;
     call.out = call.op == WH_REDUCE_SCATTER ? elem_at(call.dtype, at, border[wh_comm_rank(r->comm)]) : at;
     return wh_comm_plan_make(r->comm, &call, &r->bucket[i]);
@@ -118,6 +122,41 @@ static enum wh_status make_plans(struct wh_replica *r) {
     return WH_OK;
 }
 
+/* ---- choosing how they run ---- */
+
+static void consider(struct wh_replica_choices *c, const struct wh_comm_call *call, uint32_t ranks, uint32_t bucket) {
+    const size_t bytes = call->count * wh_dtype_bytes(call->dtype), room = wh_comm_call_room_bytes(call, ranks);
+    if (!wh_comm_call_has_lists(call, ranks)) return;
+    if (room > c->room_bytes) c->room_bytes = room;
+    if (bytes > c->largest_bytes) c->largest_bytes = bytes, c->bucket = bucket;
+}
+
+struct wh_replica_choices wh_replica_choices(const struct wh_traffic *plan) {
+    static const struct wh_replica_choices none;
+    const uint32_t ranks = plan->stage->shape.data.ranks, buckets = plan->zero.bucket_count;
+    struct wh_replica_choices c = none;
+    size_t border[WH_COMM_RANKS_MAX + 1];
+    struct wh_comm_sum sum;
+    for (uint32_t b = 0; b < buckets; b++) {
+        const struct wh_comm_call call = wh_traffic_bucket(plan, b, border, &sum);
+        consider(&c, &call, ranks, b);
+    }
+    const struct wh_comm_call embed = wh_traffic_embed(plan);
+    if (wh_params_have_embedding(&plan->stage->part)) consider(&c, &embed, ranks, buckets);
+    return c.largest_bytes < WH_PROBE_LINKS_LEAST_BYTES ? none : c;
+}
+
+static enum wh_status tell_links(struct wh_replica *r, const struct wh_team *team) {
+    const struct wh_replica_choices c = wh_replica_choices(r->plan);
+    struct wh_team_links_what what = {
+        .largest = r->net->dx, .largest_bytes = c.largest_bytes, .room_bytes = c.room_bytes};
+    if (c.largest_bytes && c.bucket < r->plan->zero.bucket_count)
+        what.largest = bucket_at(r->net, &r->plan->zero.bucket[c.bucket], r->net->shape.grain.wire);
+    return wh_team_links_tell(team, &what, &r->links);
+}
+
+/* ---- opening ---- */
+
 static enum wh_status allocate(struct wh_replica *r) {
     const uint32_t units = r->plan->zero.units;
     if (r->plan->zero.shape.stage >= 1) r->unit = calloc(units, sizeof(struct wh_comm_plan *));
@@ -133,6 +172,7 @@ enum wh_status wh_replica_open(struct wh_net *net, const struct wh_team *team, s
     struct wh_replica *r = out;
     *r = (struct wh_replica){.net = net, .comm = team->dp, .job = team->job, .plan = plan};
     enum wh_status status = allocate(r);
+    if (status == WH_OK) status = tell_links(r, team);
     if (status == WH_OK) status = make_plans(r);
     if (status == WH_OK)
         net->hooks = (struct wh_net_hooks){.context = r, .need = need, .room = room, .done = done};

@@ -6,7 +6,7 @@
 #ifndef WH_RUN_REPLICA_H
 #define WH_RUN_REPLICA_H
 
-#include "run/team.h"
+#include "run/team_links.h"
 #include "run/traffic.h"
 
 struct wh_replica {
@@ -19,9 +19,20 @@ struct wh_replica {
     struct wh_comm_plan *embed;
     bool *coming;           /* [units]: its gather is under way */
     uint32_t started, kept; /* buckets of this step: started; finished, and in net->grads */
+    struct wh_team_links_told links;
 };
 
-/* Sets net->hooks. Errors: NOMEM, CONFIG. */
+/* Collectives of the group that have a choice among algorithms (comm/comm.h), if it is told of its links. Found before
+ * anything is measured, and by who only predicts. */
+struct wh_replica_choices {
+    uint32_t bucket;      /* the longest; bucket_count: it is the gather of embedded tokens */
+    size_t largest_bytes; /* its vector; 0: there are none worth the question */
+    size_t room_bytes;    /* work space of step lists */
+};
+struct wh_replica_choices wh_replica_choices(const struct wh_traffic *plan);
+
+/* Sets net->hooks. If the team has links the group is told of them first, which meets its members and may measure in the
+ * buffers of gradients and embedded tokens: zeros then. Errors: NOMEM, CONFIG; PEER. */
 enum wh_status wh_replica_open(struct wh_net *net, const struct wh_team *team, struct wh_traffic *plan,
                                struct wh_replica *out);
 void wh_replica_close(struct wh_replica *r);

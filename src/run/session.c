@@ -91,13 +91,20 @@ static enum wh_status open_net(struct wh_session *s) {
     return wh_engine_open(&s->stage, &s->net, s->team, s->config->optimizer.bucket_bytes, &s->engine);
 }
 
-enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, size_t *private_bytes,
-                                  size_t *arena_bytes) {
+size_t wh_session_room_bytes(const struct wh_config *config, const struct wh_traffic *plan) {
+    return strcmp(config->comm.links, "off") == 0 ? 0 : wh_replica_choices(plan).room_bytes;
+}
+
+enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, struct wh_session_bytes *out) {
     struct wh_stage stage;
     struct wh_arena own, shared;
+    struct wh_traffic plan = {0};
     WH_TRY(wh_stage_new(config, rank, &stage));
     enum wh_status status = wh_net_predict(&stage.shape, &own, &shared);
-    if (status == WH_OK) *private_bytes = own.used_bytes, *arena_bytes = shared.used_bytes;
+    if (status == WH_OK) status = wh_traffic_new(&stage, config->optimizer.bucket_bytes, &plan);
+    if (status == WH_OK)
+        *out = (struct wh_session_bytes){own.used_bytes, shared.used_bytes, wh_session_room_bytes(config, &plan)};
+    wh_traffic_free(&plan);
     wh_stage_free(&stage);
     return status;
 }

@@ -23,6 +23,7 @@ struct wh_team {
     struct wh_comm *model; /* all ranks of one replica: tp and pp */
     struct wh_comm *pp;    /* the stages of this rank's replica, in order */
     struct wh_launch_rank *self;
+    const struct wh_team_links *links; /* run/team_links.h; NULL: groups are told of no links */
 };
 
 /* Ids of the groups in wh_comm_open. */

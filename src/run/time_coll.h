@@ -5,7 +5,9 @@
  *     WH_TRY(wh_time_coll_run(&timer, &what, &t));                  // in every member, in the same order
  *     wh_time_coll_close(&timer);
  *
- * A batch is as many calls as take about 0.1 ms, so that the clock's resolution and the barrier before it don't show. */
+ * A batch is as many calls as take about 0.1 ms. They follow each other behind one barrier, so that neither it nor the clock's
+ * resolution show. Or, with `prepare`, each call is timed by itself behind a barrier of its own: for what must be put in
+ * order first, such as inputs that a step has just written and that lie in their writer's caches. */
 #ifndef WH_RUN_TIME_COLL_H
 #define WH_RUN_TIME_COLL_H
 
@@ -16,12 +18,15 @@ enum { WH_TIME_COLL_BATCHES_MAX = 1000 };
 struct wh_time_coll {
     struct wh_comm *comm;
     struct wh_comm_plan *barrier, *largest;
+    uint64_t
+        until_ns;    /* on wh_clock_ns: after it the fewest batches will do, one; 0: never. Each member's own affair */
     double agree[4]; /* in and out of `largest`: stays where it is */
     double us[WH_TIME_COLL_BATCHES_MAX];
 };
 
 struct wh_time_coll_what {
     enum wh_status (*run)(void *context);
+    void (*prepare)(void *context); /* before each call, not timed; NULL: nothing */
     void *context;
     double seconds; /* about how long; five batches at the least */
     uint32_t calls; /* in one batch and no more; 0: batches until the seconds are over */
@@ -36,6 +41,14 @@ struct wh_time_coll_result {
 /* Local. Errors: those of wh_comm_plan_make. `out` must not move. */
 enum wh_status wh_time_coll_open(struct wh_comm *comm, struct wh_time_coll *out);
 void wh_time_coll_close(struct wh_time_coll *t); /* also of what was never opened, if zeroed */
+
+int wh_time_coll_ascending(const void *a, const void *b); /* doubles, for qsort */
+
+/* For a `prepare`: writes zeros into every line of it, after which all of it is this processor's, as far as its caches go. */
+void wh_time_coll_write(void *memory, size_t bytes);
+
+/* Whether `until_ns` is over for any member: the same answer for all. Errors: those of comm. */
+enum wh_status wh_time_coll_late(struct wh_time_coll *t, bool *late);
 
 /* Errors: those of the run, of comm. */
 enum wh_status wh_time_coll_run(struct wh_time_coll *t, const struct wh_time_coll_what *what,

@@ -15,6 +15,7 @@
 #include "os/process.h"
 #include "os/signal.h"
 #include "plan/stages.h"
+#include "run/choices.h"
 #include "run/metrics.h"
 #include "run/record.h"
 #include "run/team.h"
@@ -312,7 +313,8 @@ static void add_bytes(struct wh_text *out, uint64_t bytes) {
 /* What a rank holds by the ledger (memory.total). */
 static size_t rank_bytes(const struct run *r) {
     const struct wh_net *net = &r->session.net;
-    return net->arena.used_bytes + net->shared.used_bytes + (r->team ? wh_comm_job_own_bytes(r->team->world) : 0);
+    const size_t between = r->team ? wh_comm_job_own_bytes(r->team->world) + wh_comm_room_bytes(r->team->dp) : 0;
+    return net->arena.used_bytes + net->shared.used_bytes + between;
 }
 
 /* What ranks cost: bytes sent by row, of a step without validation and comparison; sums that ZeRO doesn't share out. */
@@ -351,15 +353,21 @@ static void describe_stages(struct run *r) {
     wh_text_fini(&text);
 }
 
-/* The contract is given up: what holds instead, and how buckets of gradients are summed. */
-static void describe_fast(struct run *r) {
+/* The links between data-parallel ranks, and how their collectives are run because of them. */
+static void describe_choices(struct run *r) {
     const struct wh_replica *replica = &r->session.engine.replica;
-    struct wh_text how = {0};
-    if (!r->config->grain.fast) return;
-    if (replica->net && replica->plan->zero.bucket_count) wh_comm_plan_describe(replica->bucket[0], &how);
-    say(r, "comm.reduce fast: one gradient sum a replica, joined in any order: not the numbers of other layouts%s%s",
-        how.data ? "; first bucket: " : "", how.data ? how.data : "");
-    wh_text_fini(&how);
+    struct wh_choice choice[WH_CHOICES_MAX];
+    struct wh_text text = {0};
+    if (!replica->net) return;
+    wh_team_links_describe(r->team, &replica->links, &text);
+    say(r, "%s", text.data);
+    const uint32_t count = wh_choices(replica, choice);
+    for (uint32_t i = 0; i < count; i++) {
+        wh_text_clear(&text);
+        wh_choice_describe(&choice[i], &text);
+        say(r, "%s", text.data);
+    }
+    wh_text_fini(&text);
 }
 
 static void describe(struct run *r) {
@@ -380,7 +388,9 @@ static void describe(struct run *r) {
         c->grain.tensor, c->grain.data, c->grain.sequence, c->grain.wire == WH_BF16 ? ", wire bfloat16" : "",
         (double)rank_bytes(r) / 0x1p20, each, (unsigned long long)r->session.sampler.sequences,
         (unsigned long long)r->session.sampler.steps_per_epoch);
-    describe_fast(r);
+    if (c->grain.fast) /* the contract is given up */
+        say(r, "comm.reduce fast: one gradient sum a replica, joined in any order: not the numbers of other layouts");
+    describe_choices(r);
     if (r->session.sampler.left_over)
         say(r, "%llu sequences at the end of each epoch's order are left over",
             (unsigned long long)r->session.sampler.left_over);
@@ -531,8 +541,9 @@ enum wh_status wh_train_rank(const struct wh_train_part *part, struct wh_launch_
     enum wh_status status;
     wh_signal_watch();
     WH_TRY(wh_team_open(self, &part->mesh, &team));
+    team.links = &part->links;
     struct run r = begin(part, &team);
-    at(&r, -1, "opening data and memory");
+    at(&r, -1, "opening data, memory and links");
     WH_TRY_GOTO(wh_session_open(r.config, &team, &r.session), end);
     status = run_steps(&r, out);
 end:

@@ -32,6 +32,7 @@ struct wh_train_options {
     void (*say)(void *context, const char *text);      /* lasting messages; with several ranks also rank 0's progress */
     void (*progress)(void *context, const char *text); /* one line per interval */
     void *context;
+    const char *(*environment)(const char *name); /* getenv: says where `wanhe tune` keeps its files; NULL: nowhere */
     uint64_t silence_ns; /* a rank that gives no sign of life for so long ends the run; 0: 10 minutes */
 };
 

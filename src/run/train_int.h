@@ -6,6 +6,7 @@
 
 #include "mesh/mesh.h"
 #include "run/launch.h"
+#include "run/team_links.h"
 #include "run/train.h"
 
 /* One rank's part of a run. */
@@ -14,7 +15,8 @@ struct wh_train_part {
     struct wh_config config;       /* `given` with what the machine decides: threads */
     const struct wh_train_options *options;
     struct wh_mesh mesh;
-    bool present; /* the folder held checkpoints when it was locked */
+    struct wh_team_links links; /* of several ranks */
+    bool present;               /* the folder held checkpoints when it was locked */
 };
 
 /* Refuses what the folder does not allow, without making it: to resume from nothing, to start afresh over checkpoints. */

@@ -89,11 +89,11 @@ static enum wh_status check_memory(const struct launched *l, size_t *arena_bytes
     size_t sum = 0, most = 0;
     *arena_bytes = 0;
     for (uint32_t r = 0; r < world; r++) {
-        size_t own, arena;
-        WH_TRY(wh_session_predict(c, r, &own, &arena));
-        const size_t bytes = own + arena + between;
+        struct wh_session_bytes b;
+        WH_TRY(wh_session_predict(c, r, &b));
+        const size_t bytes = b.own_bytes + b.arena_bytes + b.room_bytes + between;
         sum += bytes;
-        if (arena > *arena_bytes) *arena_bytes = arena;
+        if (b.arena_bytes > *arena_bytes) *arena_bytes = b.arena_bytes;
         if (bytes > most) most = bytes;
     }
     if (available == 0 || sum <= available) return WH_OK;
@@ -135,6 +135,7 @@ enum wh_status wh_train_launch(const struct wh_config *config, const struct wh_t
     WH_TRY(check_memory(&l, &job_config.arena_bytes));
     WH_TRY(wh_shm_create(sizeof *l.page, "wanhe-summary", &shm));
     l.page = shm.data;
+    WH_TRY_GOTO(wh_team_links_find(config, options->environment, &l.part.links), release);
     job_config.ranks = l.part.mesh.world;
     job_config.deadline_ns = DEADLINE_SILENCES * (options->silence_ns ? options->silence_ns : default_silence_ns);
     WH_TRY_GOTO(wh_shm_reserve(&shm, "the summary"), release);
@@ -145,6 +146,7 @@ enum wh_status wh_train_launch(const struct wh_config *config, const struct wh_t
         *out = l.page->filled ? l.page->summary : (struct wh_train_summary){.stopped_by = result.stopped_by};
     }
 release:
+    wh_team_links_free(&l.part.links);
     wh_comm_job_destroy(job);
     wh_shm_release(&shm);
     return status;

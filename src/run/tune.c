@@ -50,20 +50,24 @@ struct wh_comm *wh_tune_comm(struct wh_tune *t) {
 
 void *wh_tune_scratch(struct wh_tune *t) { return t->vector; }
 
-static enum wh_status run_plan(void *context) {
-    WH_TRY(wh_comm_start(context));
-    return wh_comm_wait(context);
+/* A candidate and what it works on. */
+struct operation {
+    struct wh_comm_plan *plan; /* or */
+    struct wh_comm_exec *exec;
+    void *in;
+    size_t in_bytes;
+};
+
+static void write_in(void *context) {
+    const struct operation *o = context;
+    wh_time_coll_write(o->in, o->in_bytes);
 }
 
-static enum wh_status run_exec(void *context) { return wh_comm_exec_run(context); }
-
-static enum wh_status time_of(struct wh_tune *t, enum wh_status (*run)(void *), void *context, double seconds,
-                              struct wh_tune_candidate *c) {
-    const struct wh_time_coll_what what = {.run = run, .context = context, .seconds = seconds};
-    struct wh_time_coll_result r;
-    WH_TRY(wh_time_coll_run(&t->timer, &what, &r));
-    c->best_s = r.least_us * 1e-6, c->median_s = r.median_us * 1e-6;
-    return WH_OK;
+static enum wh_status run_operation(void *context) {
+    struct operation *o = context;
+    if (o->exec) return wh_comm_exec_run(o->exec);
+    WH_TRY(wh_comm_start(o->plan));
+    return wh_comm_wait(o->plan);
 }
 
 static struct wh_comm_call call_of(const struct wh_tune *t, const struct wh_coll_request *q) {
@@ -78,18 +82,19 @@ static struct wh_comm_call call_of(const struct wh_tune *t, const struct wh_coll
 /* `c->chunks` 0: what comm.h does by itself. */
 static enum wh_status measure(struct wh_tune *t, const struct wh_comm_call *call, double seconds,
                               struct wh_tune_candidate *c) {
-    struct wh_comm_plan *plan;
-    struct wh_comm_exec *exec;
-    enum wh_status status;
-    if (c->chunks == 0) {
-        WH_TRY(wh_comm_plan_make(t->comm, call, &plan));
-        status = time_of(t, run_plan, plan, seconds, c);
-        wh_comm_plan_free(plan);
-    } else {
-        WH_TRY(wh_comm_exec_make(t->comm, call, c->name, c->chunks, &exec));
-        status = time_of(t, run_exec, exec, seconds, c);
-        wh_comm_exec_free(exec);
-    }
+    struct operation o = {.in = (void *)(uintptr_t)call->in};
+    const struct wh_time_coll_what what = {
+        .run = run_operation, .prepare = write_in, .context = &o, .seconds = seconds};
+    struct wh_time_coll_result r;
+    o.in_bytes = call->count / (call->op == WH_ALL_GATHER ? t->ranks : 1) * sizeof(float);
+    if (c->chunks == 0)
+        WH_TRY(wh_comm_plan_make(t->comm, call, &o.plan));
+    else
+        WH_TRY(wh_comm_exec_make(t->comm, call, c->name, c->chunks, &o.exec));
+    const enum wh_status status = wh_time_coll_run(&t->timer, &what, &r);
+    wh_comm_plan_free(o.plan);
+    wh_comm_exec_free(o.exec);
+    if (status == WH_OK) c->best_s = r.least_us * 1e-6, c->median_s = r.median_us * 1e-6;
     return status;
 }
 
@@ -117,9 +122,10 @@ enum wh_status wh_tune_row(struct wh_tune *t, const struct wh_coll_links *links,
     struct wh_coll_request q = {.op = (enum wh_coll_op)op, .ranks = t->ranks, .dtype = WH_F32, .in_place = true};
     q.count = bytes / sizeof(float) / t->ranks * t->ranks;
     struct wh_tune_row row = {.op = op, .bytes = q.count * sizeof(float)};
+    const struct wh_coll_limits any = {true, UINT64_MAX};
     struct wh_coll_choice choice;
     WH_ASSERT(bytes <= t->max_bytes);
-    WH_TRY(wh_coll_choose(links, &q, WH_COLL_SHARED, true, &choice));
+    WH_TRY(wh_coll_choose(links, &q, WH_COLL_SHARED, &any, &choice));
     fill(&choice, &row);
     wh_coll_choice_free(&choice);
     const struct wh_comm_call call = call_of(t, &q);
@@ -130,11 +136,6 @@ enum wh_status wh_tune_row(struct wh_tune *t, const struct wh_coll_links *links,
 }
 
 /* --- how good the model was --- */
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* The choice's time over the best. */
 static double regret(const struct wh_tune_row *r, uint32_t chosen, bool contract) {
@@ -158,7 +159,7 @@ enum wh_status wh_tune_summarize(const struct wh_tune_row *rows, size_t count, s
             ratio[s.count++] = x;
         }
     }
-    qsort(ratio, s.count, sizeof *ratio, ascending);
+    qsort(ratio, s.count, sizeof *ratio, wh_time_coll_ascending);
     if (s.count) s.least = ratio[0], s.median = ratio[s.count / 2], s.most = ratio[s.count - 1];
     free(ratio);
     *out = s;

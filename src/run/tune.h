@@ -6,7 +6,7 @@
  *     WH_TRY(wh_tune_row(t, &links, WH_ALL_REDUCE, 1 << 20, 0.02, &row));
  *     wh_tune_close(t);
  *
- * Operations are in place, on fp32 in the arena. */
+ * Operations are in place, on fp32 in the arena, on inputs that have just been written. */
 #ifndef WH_RUN_TUNE_H
 #define WH_RUN_TUNE_H
 

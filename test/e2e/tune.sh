@@ -10,7 +10,7 @@ says "all_gather in place of float32"
 says "within 25%"
 grep -qE '^ +1024 \*' "$tmp/said"
 report $? "a choice is marked"
-grep -qF '"schema": "wanhe.links/1"' "$tmp/new/links.json"
+grep -qF '"schema": "wanhe.links/2"' "$tmp/new/links.json"
 report $? "the file says what it is"
 
 ends 0 "$wanhe" tune --ranks 3 --quick --max-bytes 64K --json --out "$tmp/links3.json"

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const struct wh_coll_request q = {WH_COLL_ALL_REDUCE, 3, 0, 1000, WH_F32, .in_place = true};
     struct wh_coll_choice choice;
     for (int w = 0; w < WH_COLL_WAY_COUNT; w++) WH_ASSERT(wh_coll_way_s(&l, &q, (enum wh_coll_way)w) >= 0);
-    WH_ASSERT(wh_coll_choose(&l, &q, WH_COLL_SHARED, true, &choice) == WH_OK);
+    WH_ASSERT(wh_coll_choose(&l, &q, WH_COLL_SHARED, &(struct wh_coll_limits){true, UINT64_MAX}, &choice) == WH_OK);
     WH_ASSERT(choice.ranking.count == 0 || isfinite(choice.ranking.items[0].seconds));
     wh_coll_choice_free(&choice);
     wh_coll_links_write(&l, &text);

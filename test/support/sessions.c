@@ -12,6 +12,7 @@ static enum wh_status with_team(const struct test_sessions *t, struct wh_comm_jo
     struct wh_session s;
     wh_mesh_init(&degrees, 0, &mesh, &faults);
     WH_TRY(wh_team_open(&self, &mesh, &team));
+    team.links = t->links;
     enum wh_status status = wh_session_open(c, &team, &s);
     if (status == WH_OK) {
         status = t->body(&s, t->context, shared);
@@ -35,7 +36,7 @@ static enum wh_status rank_body(struct wh_comm_job *job, uint32_t rank, const st
 }
 
 uint32_t test_sessions_run(struct test_sessions *t) {
-    size_t private_bytes, arena_bytes;
+    struct wh_session_bytes bytes;
     const uint32_t ranks = wh_config_ranks(t->config);
     t->ranks = (struct test_ranks){
         .config = {.ranks = ranks, .deadline_ns = 30000000000},
@@ -45,8 +46,8 @@ uint32_t test_sessions_run(struct test_sessions *t) {
         .limit_s = 120,
     };
     for (uint32_t r = 0; r < ranks; r++) {
-        if (wh_session_predict(t->config, r, &private_bytes, &arena_bytes) != WH_OK) return ranks;
-        if (arena_bytes > t->ranks.config.arena_bytes) t->ranks.config.arena_bytes = arena_bytes;
+        if (wh_session_predict(t->config, r, &bytes) != WH_OK) return ranks;
+        if (bytes.arena_bytes > t->ranks.config.arena_bytes) t->ranks.config.arena_bytes = bytes.arena_bytes;
     }
     return test_ranks_run(&t->ranks);
 }

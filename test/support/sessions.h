@@ -15,7 +15,8 @@ struct test_sessions {
     /* The session is open, weights are undefined. `shared`: see test_ranks. */
     enum wh_status (*body)(struct wh_session *s, const void *context, void *shared);
     const void *context;
-    struct test_ranks ranks; /* out */
+    const struct wh_team_links *links; /* what the ranks are told of their links; NULL: nothing */
+    struct test_ranks ranks;           /* out */
 };
 
 /* Returns how many ranks did not end with WH_OK. */

@@ -4,6 +4,7 @@ wanhe=${WANHE:-./wanhe} failed=0
 tmp=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) # in memory if possible: saves wait for the disk otherwise
 trap 'rm -rf "$tmp"' EXIT
 unset NO_COLOR CLICOLOR_FORCE
+export XDG_CACHE_HOME="$tmp/cache" # what `wanhe tune` has kept on this machine is not the tests' business
 export OMP_WAIT_POLICY=passive # many small runs on few processors: spinning threads would take them from each other
 
 report() { # TEST-RESULT WHAT

@@ -153,12 +153,33 @@ static void half_duplex(void **state) {
     }
 }
 
+/* What is read where it lies takes its receiver's time alone, and its sender hears of the end; partial sums and short
+ * messages go through the pipe. */
+static void placed_messages(void **state) {
+    (void)state;
+    const double a = 3e-6, o = 1e-6, b = 1 / 10e9, p = 1 / 7e9, add = 1 / 20e9;
+    const struct wh_coll_topology t = {.memory = {a, o, 1 / b, true, 4096, 1 / p, 4096}, .add_s_per_byte = add};
+    for (uint32_t n = 2, l = 1; n <= 32; n *= 2, l++) {
+        struct wh_coll_request q = {WH_COLL_ALL_GATHER, n, 0, 16384 * n, WH_F32};
+        const double S = (double)q.count * 4, part = S / n;
+        const double placed = 2 * a + 2 * o + part * p, piped = a + 2 * o + 2 * part * b;
+        assert_close(price("ring", &q, &t), (n - 1) * placed, 1e-12);
+        assert_close(price("direct", &q, &t), 2 * a + (n - 1) * (2 * o + part * p), 1e-12);
+        q.op = WH_COLL_ALL_REDUCE;
+        assert_close(price("ring", &q, &t), n * placed + (n - 2) * piped + (n - 1) * part * add, 1e-12);
+        q.op = WH_COLL_BROADCAST;
+        assert_close(price("binomial", &q, &t), l * (2 * a + 2 * o + S * p), 1e-12);
+        q.count = 1024; /* the longest that is piped */
+        assert_close(price("binomial", &q, &t), l * (a + 2 * o + 2 * 4096 * b), 1e-12);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_of_100_megabytes), cmocka_unit_test(nothing_beats_the_bound),
         cmocka_unit_test(closed_forms),          cmocka_unit_test(rings_and_trees_of_a_training_run),
         cmocka_unit_test(ring_of_1024),          cmocka_unit_test(machines_share_a_port),
-        cmocka_unit_test(half_duplex),
+        cmocka_unit_test(half_duplex),           cmocka_unit_test(placed_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,17 +18,25 @@ enum { ELEMS = 9000 };
 /* Messages take no time but for bytes; `shared`: seconds a byte in shared memory. */
 static struct wh_coll_links figures(uint32_t ranks, double shared) {
     struct wh_coll_links l = {.ranks = ranks, .piece_bytes = 4096, .level_count = 1};
-    l.level[0] = (struct wh_coll_level){.bytes = 4096, .message = 1e-10, .copy = 1e-10, .add = 1e-10};
-    for (int w = 0; w < WH_COLL_WAY_COUNT; w++) l.level[0].way[w] = shared;
+    l.level[0] = (struct wh_coll_level){.bytes = 4096, .piped = 1e-10, .placed = 1e-10, .copy = 1e-10, .add = 1e-10};
+    for (int w = 0; w < WH_COLL_WAY_COUNT * WH_COLL_MEASURED_OPS; w++)
+        l.level[0].way[w % WH_COLL_WAY_COUNT][w / WH_COLL_WAY_COUNT] = shared;
     return l;
+}
+
+static enum wh_status open_with_room(struct wh_comm_job *job, const struct test_ranks *t, uint32_t id, double shared,
+                                     size_t room_bytes, struct wh_comm **out) {
+    static const uint32_t members[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const struct wh_coll_links links = figures(t->config.ranks, shared);
+    WH_TRY(wh_comm_open(job, id, "all", members, t->config.ranks, out));
+    WH_TRY(wh_comm_set_links(*out, &links, room_bytes));
+    RANK_CHECK(wh_comm_room_bytes(*out) == room_bytes);
+    return WH_OK;
 }
 
 static enum wh_status open_all(struct wh_comm_job *job, const struct test_ranks *t, uint32_t id, double shared,
                                struct wh_comm **out) {
-    static const uint32_t members[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const struct wh_coll_links links = figures(t->config.ranks, shared);
-    WH_TRY(wh_comm_open(job, id, "all", members, t->config.ranks, out));
-    return wh_comm_set_links(*out, &links);
+    return open_with_room(job, t, id, shared, 16 * ELEMS * sizeof(float), out);
 }
 
 /* Whole numbers of up to 20 bits: sums of 8 are exact in fp32. */
@@ -111,6 +119,17 @@ static enum wh_status finish(struct wh_comm_plan *plan, bool by_test) {
     return WH_OK;
 }
 
+/* Lists may send more than direct does; the books say what direct sends. */
+static enum wh_status check_books(struct wh_comm_job *job, const uint64_t *bytes) {
+    uint32_t count;
+    const struct wh_comm_row *row = wh_comm_rows(job, &count);
+    for (uint32_t op = 0; op <= WH_ALL_GATHER; op++)
+        for (uint32_t i = 0; i < count; i++)
+            RANK_CHECK(strcmp(row[i].name, wh_comm_op_name((enum wh_comm_op)op)) != 0 || row[i].sent_bytes == bytes[op],
+                       "%s: %zu bytes, not %zu", row[i].name, (size_t)row[i].sent_bytes, (size_t)bytes[op]);
+    return WH_OK;
+}
+
 static enum wh_status run_user(struct user *u, bool listed) {
     struct wh_text text = {0};
     wh_comm_plan_describe(u->plan, &text);
@@ -134,6 +153,7 @@ static enum wh_status all_kinds(struct wh_comm_job *job, uint32_t rank, const st
     static const size_t counts[] = {700, 1001, ELEMS};
     float *memory[2][2];
     struct wh_comm *comm[2];
+    uint64_t bytes[WH_COMM_OP_COUNT] = {0};
     for (int g = 0; g < 2; g++) WH_TRY(open_all(job, t, (uint32_t)g, g ? 1e-3 : 1e-13, &comm[g]));
     for (int arena = 0; arena < 2; arena++)
         for (int i = 0; i < 2; i++) WH_TRY(take(job, arena, &memory[arena][i]));
@@ -150,8 +170,9 @@ static enum wh_status all_kinds(struct wh_comm_job *job, uint32_t rank, const st
         WH_TRY(wh_comm_plan_make(comm[slow], &u.call, &u.plan));
         WH_TRY(run_user(&u, slow));
         wh_comm_plan_free(u.plan);
+        bytes[u.kind.op] += 3 * wh_comm_call_bytes(&u.call, rank, t->config.ranks);
     }
-    return WH_OK;
+    return check_books(job, bytes);
 }
 
 static void run(enum wh_status (*body)(struct wh_comm_job *, uint32_t, const struct test_ranks *), uint32_t n) {
@@ -264,6 +285,58 @@ static enum wh_status not_for_lists(struct wh_comm_job *job, uint32_t rank, cons
     return WH_OK;
 }
 
+/* A list that needs more work space than there is isn't chosen; those that need none are. */
+static enum wh_status no_room(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
+    static const enum wh_comm_op op[] = {WH_ALL_REDUCE, WH_REDUCE_SCATTER, WH_ALL_GATHER};
+    float *memory[2];
+    struct wh_comm *comm;
+    for (int i = 0; i < 2; i++) WH_TRY(take(job, true, &memory[i]));
+    WH_TRY(open_with_room(job, t, 0, 1e-3, 0, &comm));
+    for (int i = 0; i < 3; i++) {
+        struct user u = {{op[i], true, true, WH_ORDER_ANY, ELEMS}, rank, t->config.ranks, memory[0], memory[1]};
+        place_call(&u);
+        WH_TRY(wh_comm_plan_make(comm, &u.call, &u.plan));
+        RANK_CHECK((strcmp(wh_comm_plan_way(u.plan), "arena") != 0) == (op[i] == WH_ALL_GATHER), "%s by %s",
+                   wh_comm_op_name(op[i]), wh_comm_plan_way(u.plan));
+        RANK_CHECK(wh_comm_call_has_lists(&u.call, t->config.ranks));
+        WH_TRY(run_user(&u, op[i] == WH_ALL_GATHER));
+        wh_comm_plan_free(u.plan);
+    }
+    return WH_OK;
+}
+
+/* What is reserved before anything is known is enough for the lists of least traffic, on every rank. */
+static void check_room(uint32_t n, enum wh_comm_op op, size_t count, enum wh_dtype dtype) {
+    static const char *const names[] = {"direct", "ring", "halving_doubling"};
+    const struct wh_comm_call call = {.op = op, .count = count, .dtype = dtype};
+    const size_t room = wh_comm_call_room_bytes(&call, n);
+    for (int a = 0; a < (op == WH_ALL_REDUCE && (n & (n - 1)) == 0 ? 3 : 2); a++)
+        for (uint32_t r = 0; r < n; r++) {
+            const struct wh_coll_request q = {(enum wh_coll_op)op, n, 0, count, dtype, .in_place = true};
+            struct wh_coll_list l;
+            assert_int_equal(wh_coll_list_new(&q, wh_coll_algorithm(names[a]), r, &l), WH_OK);
+            if (wh_coll_room_bytes(&q, &l) > room)
+                fail_msg("%s, %s of %zu over %u: rank %u needs %zu, not %zu", names[a], wh_comm_op_name(op), count, n,
+                         r, (size_t)wh_coll_room_bytes(&q, &l), room);
+            wh_coll_list_free(&l);
+        }
+}
+
+static void rooms_are_enough(void **state) {
+    static const size_t counts[] = {64, 1001, 65536, 1000003};
+    static const enum wh_dtype dtypes[] = {WH_F32, WH_BF16, WH_F64};
+    (void)state;
+    for (uint32_t n = 2; n <= 64; n++)
+        for (size_t c = 0; c < 4; c++)
+            for (size_t d = 0; d < 3; d++)
+                for (int op = WH_ALL_REDUCE; op <= WH_REDUCE_SCATTER; op++)
+                    check_room(n, (enum wh_comm_op)op, counts[c], dtypes[d]);
+    const struct wh_comm_call gather = {.op = WH_ALL_GATHER, .count = 65536}, small = {.count = 10};
+    assert_true(wh_comm_call_has_lists(&gather, 2) && wh_comm_call_room_bytes(&gather, 2) == 0);
+    assert_true(!wh_comm_call_has_lists(&small, 2) && wh_comm_call_room_bytes(&small, 2) == 0);
+    assert_false(wh_comm_call_has_lists(&gather, 1));
+}
+
 /* Several under way; waited for in different orders on different ranks. */
 static enum wh_status mixed(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
     struct wh_comm *comm;
@@ -290,6 +363,7 @@ static void groups_agree(void **state) {
     (void)state;
     run(first_counts, 3);
     run(not_for_lists, 2);
+    for (uint32_t n = 2; n <= 3; n++) run(no_room, n);
     for (uint32_t n = 2; n <= 4; n++) run(mixed, n);
 }
 
@@ -345,6 +419,7 @@ int main(void) {
         cmocka_unit_test(exact_and_without_memory),
         cmocka_unit_test(contract_order_is_kept),
         cmocka_unit_test(groups_agree),
+        cmocka_unit_test(rooms_are_enough),
         cmocka_unit_test(faults_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,14 +228,14 @@ static enum wh_status check_traffic(const struct wh_session *s) {
 
 static enum wh_status check_memory(const struct wh_session *s) {
     struct wh_arena own, shared;
-    size_t private_bytes, arena_bytes;
+    struct wh_session_bytes all;
     WH_TRY(wh_net_predict(&s->net.shape, &own, &shared));
-    WH_TRY(wh_session_predict(s->config, s->stage.rank, &private_bytes, &arena_bytes));
+    WH_TRY(wh_session_predict(s->config, s->stage.rank, &all));
     for (int row = 0; row < WH_ROW_COUNT; row++)
         RANK_CHECK(
             own.row_bytes[row] == s->net.arena.row_bytes[row] && shared.row_bytes[row] == s->net.shared.row_bytes[row],
             "%s is not as predicted", wh_row_name((enum wh_row)row));
-    RANK_CHECK(private_bytes == s->net.arena.used_bytes && arena_bytes == s->net.shared.used_bytes, "sums differ");
+    RANK_CHECK(all.own_bytes == s->net.arena.used_bytes && all.arena_bytes == s->net.shared.used_bytes, "sums differ");
     return WH_OK;
 }
 

@@ -21,8 +21,11 @@ static enum wh_status check(const struct wh_coll_links *l, uint32_t n, bool mess
     RANK_CHECK(l->latency_s >= 0 && l->message_s >= 0 && l->piece_bytes > 0);
     for (uint32_t i = 0; i < l->level_count; i++) {
         const struct wh_coll_level *at = &l->level[i];
-        RANK_CHECK(at->message > 0 && at->copy > 0 && at->add > 0);
-        for (int w = 0; w < WH_COLL_WAY_COUNT && messages; w++) RANK_CHECK(at->way[w] > 0 && l->start_s[w] > 0);
+        RANK_CHECK(at->piped > 0 && at->placed > 0 && at->copy > 0 && at->add > 0);
+        for (int w = 0; w < WH_COLL_WAY_COUNT && messages; w++) {
+            RANK_CHECK(l->start_s[w] > 0);
+            for (int op = 0; op < WH_COLL_MEASURED_OPS; op++) RANK_CHECK(at->way[w][op] > 0);
+        }
     }
     return WH_OK;
 }
@@ -54,6 +57,10 @@ static enum wh_status body(struct wh_comm_job *job, uint32_t rank, const struct 
             RANK_CHECK(i == 0 || row.candidate[i].predicted_s >= row.candidate[i - 1].predicted_s);
         }
     }
+    what.scratch = (char *)what.scratch + 2, what.scratch_bytes = WH_PROBE_LINKS_LEAST_BYTES, what.seconds = 1e-6;
+    what.limit_s = 1e-9; /* over at once: one level, figures all the same */
+    WH_TRY(wh_probe_links(wh_tune_comm(tune), &what, &l));
+    RANK_CHECK(l.level_count == 1 && l.level[0].bytes == WH_PROBE_LINKS_LEVEL_BYTES && l.level[0].copy > 0);
     what.scratch_bytes = 100;
     RANK_CHECK(wh_probe_links(wh_tune_comm(tune), &what, &l) == WH_CONFIG);
     wh_tune_close(tune);
@@ -113,7 +120,7 @@ static void a_file(void **state) {
     struct wh_coll_links l = {.machine = "m", .ranks = 2, .level_count = 1}, again;
     assert_true(test_folder_make(folder, "links"));
     char *path = wh_path_join(folder, "new/links.json");
-    l.level[0] = (struct wh_coll_level){.bytes = 4096, .message = 1e-10};
+    l.level[0] = (struct wh_coll_level){.bytes = 4096, .piped = 1e-10, .placed = 1e-10};
     assert_int_equal(wh_links_save(path, &l), WH_OK);
     assert_int_equal(wh_links_load(path, &again), WH_OK);
     assert_int_equal(wh_links_check(&again, path, "m", 2), WH_OK);
