@@ -488,7 +488,7 @@ static void test_train_against_plain(void **state) {
 /* Written, read again, and written again: the same ids, the same bytes. */
 static void test_write_and_read(void **state) {
     (void)state;
-    char folder[TEST_FOLDER_BYTES], path[2][64], *file[2];
+    char folder[TEST_FOLDER_BYTES], path[2][96], *file[2];
     json_t *root, *list = golden_cases(&root);
     struct wh_text text = {0};
     size_t bytes[2];
