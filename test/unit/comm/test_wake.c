@@ -19,6 +19,7 @@ enum { RANKS_MOST = 4, ROUNDS = 1000, LARGE_ELEMS = 20000, MOST_ELEMS = 140000 }
 static const uint64_t step_ns = 1100000, endless_ns = 5000000000;
 
 static uint32_t sleeps, missed;
+static _Atomic uint32_t *asleep; /* counts this rank when it next goes to sleep */
 
 uint64_t __real_wh_clock_ns(void);
 uint64_t __wrap_wh_clock_ns(void);
@@ -34,6 +35,10 @@ uint64_t __wrap_wh_clock_ns(void) {
 void __wrap_wh_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_ns) {
     uint64_t begin = __real_wh_clock_ns();
     (void)timeout_ns;
+    if (asleep) {
+        ++*asleep;
+        asleep = NULL;
+    }
     __real_wh_futex_wait(word, expected, endless_ns);
     sleeps++;
     missed += __real_wh_clock_ns() - begin >= endless_ns;
@@ -134,15 +139,17 @@ enum way { GIVES_UP, CALLS_ANOTHER, EXPECTS_ANOTHER, DIES, WAYS };
 static enum wh_status one_fails(struct wh_comm_job *job, uint32_t rank, const struct test_ranks *t) {
     static const uint32_t members[RANKS_MOST] = {0, 1, 2, 3};
     const enum way way = *(const enum way *)t->context;
-    _Atomic uint32_t *back = t->shared;
+    _Atomic uint32_t *back = t->shared, *others = back + 1;
     struct wh_comm *comm;
     float number = 0;
     WH_TRY(wh_comm_open(job, 0, "all", members, t->config.ranks, &comm));
     struct wh_comm_call c = {.op = WH_BARRIER};
     if (way == EXPECTS_ANOTHER && rank == 0)
         WH_TRY(wh_comm_run(comm, &(struct wh_comm_call){.op = WH_SEND, .in = &number, .count = 1, .root = 1}));
+    if (rank != 1) asleep = others;
     if (rank == 1) {
-        usleep(20000);
+        while (*others < t->config.ranks - 1) usleep(100);
+        usleep(5000); /* from there into the kernel */
         if (way == GIVES_UP) wh_comm_job_abort(job, WH_DATA, "a shard is damaged");
         if (way == CALLS_ANOTHER) c.row = "another row";
         if (way == EXPECTS_ANOTHER) c = (struct wh_comm_call){.op = WH_RECV, .out = &number, .count = 0};
