@@ -19,7 +19,7 @@ Part "ranks":
 Part "contract": the same columns, and
 
     S, G      the grain: slices of sums over channels, groups of samples (docs/numbers.md section 3)
-    price     % that the contract's step takes longer than this one, in the same round; median, and quartiles
+    price     % that the contract's step takes longer than this one, in the same round; median, and lowest and highest round
 
 The variants: "contract" with its own choice of grain; "fast" (comm.reduce: fast; G is the number of replicas, gradient sums
 join in any order, slices stay); "least" with the contract's order but the least grain that the layout can have, S = tp and
@@ -145,7 +145,7 @@ def row_of(config, name, program, rounds, base, args):
     return {"config": os.path.basename(config)[:-5], "program": name, "jobs": program.jobs, "ranks": program.ranks,
             "step_ms": statistics.median(t for jobs in rounds for job_ in jobs for t in job_["step_ms"]),
             "base_over_this": statistics.median(ratios),
-            "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else None,
+            "range": [ratios[0], ratios[-1]],
             "sent_mib": sent_mib(rounds[0][0], args.steps), "times_ms": times_of(rounds),
             "grain": rounds[0][0].get("grain"), "rounds": rounds}
 
@@ -199,10 +199,10 @@ def measure_contract(config, args):
     wanted = {n for name in chosen(programs, args) for n in (name, base[name])}
     prepare(config)
     rows = measure(config, {name: p for name, (p, _) in programs.items() if name in wanted}, base, args)
-    print("config         program                  S  G  ms/step   price  (quartiles)  " + times_header())
+    print("config         program                  S  G  ms/step   price  (range)      " + times_header())
     for row in rows:
         row["price_percent"], row["base"] = 100 * (row["base_over_this"] - 1), base[row["program"]]
-        spread = " ".join(f"{100 * (q - 1):+5.1f}" for q in row["quartiles"] or ())
+        spread = " ".join(f"{100 * (q - 1):+5.1f}" for q in row["range"])
         print(f"{row['config']:14s} {row['program']:22s} {row['grain']['tensor']:3d} {row['grain']['data']:2d} "
               f"{row['step_ms']:8.1f} {row['price_percent']:+6.1f}% {'(' + spread + ')':14s}", end="")
         print_times(row)
