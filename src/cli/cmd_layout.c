@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 #include "plan/layout.h"
-#include "run/traffic.h"
+#include "run/session.h"
 
 enum { RANKS_SHOWN = 64 };
 
@@ -47,20 +47,17 @@ static const char *stage_ends(const struct wh_layout *l, uint32_t stage) {
 struct books {
     struct wh_config config; /* as a run takes it: what isn't built is refused */
     struct wh_stage stage;
-    struct wh_traffic traffic;     /* a step without comparison */
-    uint64_t memory[WH_ROW_COUNT]; /* bytes */
+    struct wh_traffic traffic; /* a step without comparison */
+    struct wh_session_bytes memory;
 };
 
 static enum wh_status count_books(struct books *b, uint64_t rank) {
     const uint32_t world = wh_config_ranks(&b->config);
-    struct wh_arena own = {0}, shared = {0};
     if (rank >= world) return WH_FAIL(WH_USAGE, "--books %llu: there are %u ranks", (unsigned long long)rank, world);
     WH_TRY(wh_stage_new(&b->config, (uint32_t)rank, &b->stage));
     enum wh_status status = wh_traffic_new(&b->stage, b->config.optimizer.bucket_bytes, &b->traffic);
-    if (status == WH_OK) status = wh_net_predict(&b->stage.shape, &own, &shared);
+    if (status == WH_OK) status = wh_session_predict_plan(&b->config, &b->traffic, &b->memory);
     if (status == WH_OK) wh_traffic_step(&b->traffic, false);
-    for (int i = 0; i < WH_ROW_COUNT; i++) b->memory[i] = own.row_bytes[i] + shared.row_bytes[i];
-    if (world > 1) b->memory[WH_ROW_COMM] += wh_comm_job_own_bytes(world);
     return status;
 }
 
@@ -77,17 +74,11 @@ static enum wh_status books_new(const struct args *a, struct books *out) {
     return status;
 }
 
-static uint64_t memory_total(const struct books *b) {
-    uint64_t total = 0;
-    for (int i = 0; i < WH_ROW_COUNT; i++) total += b->memory[i];
-    return total;
-}
-
 static void print_books(const struct books *b) {
     printf("\nrank %u holds %36s\n", b->stage.rank, "bytes");
     for (int i = 0; i < WH_ROW_COUNT; i++)
-        if (b->memory[i]) printf("%-24s %18llu\n", wh_row_name((enum wh_row)i), (unsigned long long)b->memory[i]);
-    printf("%-24s %18llu\n", "memory.total", (unsigned long long)memory_total(b));
+        if (b->memory.row_bytes[i]) printf("%-24s %18zu\n", wh_row_name((enum wh_row)i), b->memory.row_bytes[i]);
+    printf("%-24s %18zu\n", "memory.total", b->memory.total_bytes);
     if (b->stage.mesh.world == 1) return;
     printf("\nrank %u moves in a step %9s %18s\n", b->stage.rank, "calls", "sent bytes");
     for (int i = 0; i < WH_TRAFFIC_COUNT; i++)
@@ -99,8 +90,8 @@ static void print_books(const struct books *b) {
 static json_t *books_json(const struct books *b) {
     json_t *memory = json_object(), *step = json_array();
     for (int i = 0; i < WH_ROW_COUNT; i++)
-        json_object_set_new(memory, wh_row_name((enum wh_row)i), json_integer((json_int_t)b->memory[i]));
-    json_object_set_new(memory, "memory.total", json_integer((json_int_t)memory_total(b)));
+        json_object_set_new(memory, wh_row_name((enum wh_row)i), json_integer((json_int_t)b->memory.row_bytes[i]));
+    json_object_set_new(memory, "memory.total", json_integer((json_int_t)b->memory.total_bytes));
     for (int i = 0; i < WH_TRAFFIC_COUNT; i++)
         if (b->traffic.row[i].calls)
             json_array_append_new(

@@ -19,27 +19,20 @@ static enum wh_status write_in(const char *folder, const char *name, struct wh_t
 
 /* ---- memory ---- */
 
+static void add_bytes(const char *row, size_t predicted, size_t measured, const char *end, struct wh_text *out) {
+    wh_text_add(out, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}%s,\n", row, predicted,
+                measured, end);
+}
+
 static enum wh_status write_memory(const struct wh_session *s, const char *folder) {
-    const struct wh_net *net = &s->net;
-    struct wh_arena own, shared;
+    struct wh_session_bytes predicted, measured;
     struct wh_text text = {0};
-    struct wh_traffic plan;
-    WH_TRY(wh_net_predict(&net->shape, &own, &shared));
-    WH_TRY(wh_traffic_new(&s->stage, s->config->optimizer.bucket_bytes, &plan));
-    const size_t flags = s->team ? wh_comm_job_own_bytes(s->team->world) : 0;
-    const size_t predicted = s->team ? flags + wh_session_room_bytes(s->config, &plan) : 0;
-    const size_t measured = s->team ? flags + wh_comm_room_bytes(s->team->dp) : 0;
-    wh_traffic_free(&plan);
+    WH_TRY(wh_session_predict_plan(s->config, &s->engine.plan, &predicted));
+    wh_session_measure(s, &measured);
     wh_text_add(&text, "{\"schema\": \"wanhe.memory/1\", \"rows\": [\n");
-    for (int i = 0; i < WH_ROW_COUNT; i++) {
-        const bool comm = i == WH_ROW_COMM;
-        wh_text_add(&text, "  {\"row\": \"%s\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu},\n",
-                    wh_row_name((enum wh_row)i), own.row_bytes[i] + shared.row_bytes[i] + (comm ? predicted : 0),
-                    net->arena.row_bytes[i] + net->shared.row_bytes[i] + (comm ? measured : 0));
-    }
-    wh_text_add(&text, "  {\"row\": \"memory.total\", \"predicted_bytes\": %zu, \"measured_bytes\": %zu}],\n",
-                own.used_bytes + shared.used_bytes + predicted,
-                net->arena.used_bytes + net->shared.used_bytes + measured);
+    for (int i = 0; i < WH_ROW_COUNT; i++)
+        add_bytes(wh_row_name((enum wh_row)i), predicted.row_bytes[i], measured.row_bytes[i], "", &text);
+    add_bytes("memory.total", predicted.total_bytes, measured.total_bytes, "]", &text);
     wh_text_add(&text, " \"peak_resident_bytes\": %zu}\n", wh_memory_peak_bytes());
     return write_in(folder, "memory.json", &text);
 }

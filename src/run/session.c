@@ -91,22 +91,40 @@ static enum wh_status open_net(struct wh_session *s) {
     return wh_engine_open(&s->stage, &s->net, s->team, s->config->optimizer.bucket_bytes, &s->engine);
 }
 
-size_t wh_session_room_bytes(const struct wh_config *config, const struct wh_traffic *plan) {
-    return strcmp(config->comm.links, "off") == 0 ? 0 : wh_replica_choices(plan).room_bytes;
+static struct wh_session_bytes bytes_of(const struct wh_arena *own, const struct wh_arena *shared, size_t room_bytes,
+                                        uint32_t world) {
+    const size_t between = room_bytes + (world > 1 ? wh_comm_job_own_bytes(world) : 0);
+    struct wh_session_bytes b = {
+        .own_bytes = own->used_bytes, .arena_bytes = shared->used_bytes, .room_bytes = room_bytes};
+    for (int i = 0; i < WH_ROW_COUNT; i++) b.row_bytes[i] = own->row_bytes[i] + shared->row_bytes[i];
+    b.row_bytes[WH_ROW_COMM] += between;
+    b.total_bytes = own->used_bytes + shared->used_bytes + between;
+    return b;
+}
+
+enum wh_status wh_session_predict_plan(const struct wh_config *config, const struct wh_traffic *plan,
+                                       struct wh_session_bytes *out) {
+    struct wh_arena own, shared;
+    const bool links = strcmp(config->comm.links, "off") != 0;
+    WH_TRY(wh_net_predict(&plan->stage->shape, &own, &shared));
+    *out = bytes_of(&own, &shared, links ? wh_replica_choices(plan).room_bytes : 0, plan->stage->mesh.world);
+    return WH_OK;
 }
 
 enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, struct wh_session_bytes *out) {
     struct wh_stage stage;
-    struct wh_arena own, shared;
     struct wh_traffic plan = {0};
     WH_TRY(wh_stage_new(config, rank, &stage));
-    enum wh_status status = wh_net_predict(&stage.shape, &own, &shared);
-    if (status == WH_OK) status = wh_traffic_new(&stage, config->optimizer.bucket_bytes, &plan);
-    if (status == WH_OK)
-        *out = (struct wh_session_bytes){own.used_bytes, shared.used_bytes, wh_session_room_bytes(config, &plan)};
+    enum wh_status status = wh_traffic_new(&stage, config->optimizer.bucket_bytes, &plan);
+    if (status == WH_OK) status = wh_session_predict_plan(config, &plan, out);
     wh_traffic_free(&plan);
     wh_stage_free(&stage);
     return status;
+}
+
+void wh_session_measure(const struct wh_session *s, struct wh_session_bytes *out) {
+    const size_t room_bytes = s->team ? wh_comm_room_bytes(s->team->dp) : 0;
+    *out = bytes_of(&s->net.arena, &s->net.shared, room_bytes, wh_team_world(s->team));
 }
 
 static enum wh_status open_optimizer(struct wh_session *s) {

@@ -44,18 +44,22 @@ struct wh_step_result {
 enum wh_status wh_session_open(const struct wh_config *config, const struct wh_team *team, struct wh_session *out);
 void wh_session_close(struct wh_session *s);
 
-/* What a rank will take. */
+/* What a rank takes. */
 struct wh_session_bytes {
     size_t own_bytes;
     size_t arena_bytes; /* of its wh_comm_buffer's: the same on all ranks */
-    size_t room_bytes;  /* of step lists in its collectives (wh_session_room_bytes) */
+    /* Work space of step lists that data-parallel ranks may choose: the same whatever links turn out to be, and whether lists
+     * are chosen or not. */
+    size_t room_bytes;
+    size_t row_bytes[WH_ROW_COUNT]; /* all of it by ledger row; with the flags and rings of a job */
+    size_t total_bytes;
 };
-/* Errors: CONFIG, NOMEM. */
+/* Beforehand, of a rank; or of the one that `plan` is of. Errors: CONFIG, NOMEM. */
 enum wh_status wh_session_predict(const struct wh_config *config, uint32_t rank, struct wh_session_bytes *out);
-
-/* Work space of step lists that data-parallel ranks may choose. The same whatever links turn out to be, and whether lists
- * are chosen or not. */
-size_t wh_session_room_bytes(const struct wh_config *config, const struct wh_traffic *plan);
+enum wh_status wh_session_predict_plan(const struct wh_config *config, const struct wh_traffic *plan,
+                                       struct wh_session_bytes *out);
+/* Of an open session. */
+void wh_session_measure(const struct wh_session *s, struct wh_session_bytes *out);
 
 /* The token that ends a document: data.end_of_text, or the tokenizer's own. Errors: CONFIG if there is none. */
 enum wh_status wh_session_end_of_text(const struct wh_config *c, uint32_t *out);

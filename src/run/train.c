@@ -312,9 +312,9 @@ static void add_bytes(struct wh_text *out, uint64_t bytes) {
 
 /* What a rank holds by the ledger (memory.total). */
 static size_t rank_bytes(const struct run *r) {
-    const struct wh_net *net = &r->session.net;
-    const size_t between = r->team ? wh_comm_job_own_bytes(r->team->world) + wh_comm_room_bytes(r->team->dp) : 0;
-    return net->arena.used_bytes + net->shared.used_bytes + between;
+    struct wh_session_bytes held;
+    wh_session_measure(&r->session, &held);
+    return held.total_bytes;
 }
 
 /* What ranks cost: bytes sent by row, of a step without validation and comparison; sums that ZeRO doesn't share out. */

@@ -85,16 +85,14 @@ static enum wh_status check_memory(const struct launched *l, size_t *arena_bytes
     const struct wh_config *c = &l->part.config;
     const uint32_t world = l->part.mesh.world;
     const size_t available = wh_memory_available_bytes();
-    const size_t between = wh_comm_job_own_bytes(world);
     size_t sum = 0, most = 0;
     *arena_bytes = 0;
     for (uint32_t r = 0; r < world; r++) {
         struct wh_session_bytes b;
         WH_TRY(wh_session_predict(c, r, &b));
-        const size_t bytes = b.own_bytes + b.arena_bytes + b.room_bytes + between;
-        sum += bytes;
+        sum += b.total_bytes;
         if (b.arena_bytes > *arena_bytes) *arena_bytes = b.arena_bytes;
-        if (bytes > most) most = bytes;
+        if (b.total_bytes > most) most = b.total_bytes;
     }
     if (available == 0 || sum <= available) return WH_OK;
     return WH_FAIL(WH_FIT,

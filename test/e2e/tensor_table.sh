@@ -67,6 +67,13 @@ for rank in 0 3 6; do
     "$python" "$tmp/books.py" "$tmp/small" $rank "$tmp/small.json"
     report $? "books of rank $rank: those of the run"
 done
+# With the work space of step lists that replicas' gradients may choose.
+set -- --set parallelism.dp=2 --set tokens.train_steps=5 --set tokens.sequence_length=32 --set threads=1
+ends 0 train replicas "$@"
+ends 0 "$wanhe" layout examples/tiny-llama.yaml "$@" --books 1 --json
+cp "$tmp/said" "$tmp/replicas.json"
+"$python" "$tmp/books.py" "$tmp/replicas" 1 "$tmp/replicas.json"
+report $? "books of a replica: those of the run"
 
 # slices
 ends 0 "$wanhe" layout examples/tiny-gpt2.yaml --set parallelism.tp=4 --set model.model_config.vocab_size=257 \
