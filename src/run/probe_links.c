@@ -45,12 +45,10 @@ void wh_probe_links_machine(char out[WH_COLL_LINKS_MACHINE_BYTES]) {
     wh_text_fini(&text);
 }
 
-/* Seconds per call. `prepare` NULL: calls follow each other. */
-static enum wh_status seconds_of(struct probe *p, enum wh_status (*run)(void *), void (*prepare)(void *), void *context,
-                                 double *out) {
-    const struct wh_time_coll_what what = {
-        .run = run, .prepare = prepare, .context = context, .seconds = p->what->seconds > 0 ? p->what->seconds : 1e-3};
+/* Seconds per call. */
+static enum wh_status seconds_of(struct probe *p, struct wh_time_coll_what what, double *out) {
     struct wh_time_coll_result r;
+    what.seconds = p->what->seconds > 0 ? p->what->seconds : 1e-3;
     WH_TRY(wh_time_coll_run(&p->timer, &what, &r));
     *out = r.least_us * 1e-6;
     return WH_OK;
@@ -88,7 +86,8 @@ static enum wh_status time_messages(struct probe *p, int each, double *seconds) 
                                        .root = (i % 2 ? me + p->n - away : me + away) % p->n};
         status = wh_comm_plan_make(p->comm, &c, &m.plan[i]);
     }
-    if (status == WH_OK) status = seconds_of(p, send_and_receive, NULL, &m, seconds);
+    const struct wh_time_coll_what what = {.run = send_and_receive, .context = &m};
+    if (status == WH_OK) status = seconds_of(p, what, seconds);
     for (int i = 0; i < m.count; i++) wh_comm_plan_free(m.plan[i]);
     return status;
 }
@@ -96,14 +95,7 @@ static enum wh_status time_messages(struct probe *p, int each, double *seconds) 
 /* What every rank sends to the next one, and gets from the one before. */
 struct exchange {
     struct wh_comm_plan *send, *recv;
-    void *out;
-    size_t bytes;
 };
-
-static void write_out(void *context) {
-    const struct exchange *e = context;
-    wh_time_coll_write(e->out, e->bytes);
-}
 
 static enum wh_status run_exchange(void *context) {
     struct exchange *e = context;
@@ -116,12 +108,14 @@ static enum wh_status run_exchange(void *context) {
 /* `memory` has `bytes` for each direction. */
 static enum wh_status time_exchange(struct probe *p, void *memory, size_t bytes, double *seconds) {
     const uint32_t me = wh_comm_rank(p->comm);
-    struct exchange e = {.out = memory, .bytes = bytes};
+    struct exchange e = {0};
+    const struct wh_time_coll_what what = {
+        .run = run_exchange, .context = &e, .rewrite = memory, .rewrite_bytes = bytes};
     struct wh_comm_call c = {.op = WH_SEND, .in = memory, .count = bytes, .dtype = WH_U8, .root = (me + 1) % p->n};
     enum wh_status status = wh_comm_plan_make(p->comm, &c, &e.send);
     c.op = WH_RECV, c.in = NULL, c.out = (char *)memory + bytes, c.root = (me + p->n - 1) % p->n;
     if (status == WH_OK) status = wh_comm_plan_make(p->comm, &c, &e.recv);
-    if (status == WH_OK) status = seconds_of(p, run_exchange, write_out, &e, seconds);
+    if (status == WH_OK) status = seconds_of(p, what, seconds);
     wh_comm_plan_free(e.send), wh_comm_plan_free(e.recv);
     return status;
 }
@@ -175,29 +169,17 @@ static enum wh_status add_half(void *context) {
 static enum wh_status probe_alone(struct probe *p, struct wh_coll_level *at) {
     struct alone a = {p->reduce, p->shared, at->bytes / sizeof(float) / 2};
     const double bytes = (double)(a.half * sizeof(float));
-    WH_TRY(seconds_of(p, copy_half, NULL, &a, &at->copy));
-    WH_TRY(seconds_of(p, add_half, NULL, &a, &at->add));
+    WH_TRY(seconds_of(p, (struct wh_time_coll_what){.run = copy_half, .context = &a}, &at->copy));
+    WH_TRY(seconds_of(p, (struct wh_time_coll_what){.run = add_half, .context = &a}, &at->add));
     at->copy /= bytes, at->add /= bytes;
     return WH_OK;
 }
 
 /* --- the paths of comm.h --- */
 
-struct operation {
-    struct wh_comm_plan *plan;
-    void *in; /* as much as this rank puts in */
-    size_t in_bytes;
-};
-
-static void write_in(void *context) {
-    const struct operation *o = context;
-    wh_time_coll_write(o->in, o->in_bytes);
-}
-
-static enum wh_status run_operation(void *context) {
-    struct operation *o = context;
-    WH_TRY(wh_comm_start(o->plan));
-    return wh_comm_wait(o->plan);
+static enum wh_status run_plan(void *plan) {
+    WH_TRY(wh_comm_start(plan));
+    return wh_comm_wait(plan);
 }
 
 /* In place; `q` has the vector. */
@@ -211,11 +193,15 @@ static enum wh_status time_way(struct probe *p, enum wh_coll_way way, const stru
                                    .out = q->op == WH_COLL_REDUCE_SCATTER ? slice : vector,
                                    .count = q->count,
                                    .dtype = q->dtype};
-    struct operation o = {.in = gather ? slice : vector};
-    o.in_bytes = wh_coll_in_elems(q, wh_comm_rank(p->comm)) * sizeof *vector;
-    WH_TRY(wh_comm_plan_make(p->comm, &c, &o.plan));
-    const enum wh_status status = seconds_of(p, run_operation, write_in, &o, seconds);
-    wh_comm_plan_free(o.plan);
+    struct wh_comm_plan *plan;
+    WH_TRY(wh_comm_plan_make(p->comm, &c, &plan));
+    const struct wh_time_coll_what what = {
+        .run = run_plan,
+        .context = plan,
+        .rewrite = gather ? slice : vector,
+        .rewrite_bytes = wh_coll_in_elems(q, wh_comm_rank(p->comm)) * sizeof *vector};
+    const enum wh_status status = seconds_of(p, what, seconds);
+    wh_comm_plan_free(plan);
     return status;
 }
 

@@ -6,8 +6,8 @@
  *     wh_time_coll_close(&timer);
  *
  * A batch is as many calls as take about 0.1 ms. They follow each other behind one barrier, so that neither it nor the clock's
- * resolution show. Or, with `prepare`, each call is timed by itself behind a barrier of its own: for what must be put in
- * order first, such as inputs that a step has just written and that lie in their writer's caches. */
+ * resolution show. Or, with `rewrite`, each call is timed by itself behind a barrier of its own, after its input has been
+ * written, so that it lies in its writer's caches as that of a step does. */
 #ifndef WH_RUN_TIME_COLL_H
 #define WH_RUN_TIME_COLL_H
 
@@ -26,8 +26,9 @@ struct wh_time_coll {
 
 struct wh_time_coll_what {
     enum wh_status (*run)(void *context);
-    void (*prepare)(void *context); /* before each call, not timed; NULL: nothing */
     void *context;
+    void *rewrite; /* zeros into every line of it before each call, not timed; NULL: nothing */
+    size_t rewrite_bytes;
     double seconds; /* about how long; five batches at the least */
     uint32_t calls; /* in one batch and no more; 0: batches until the seconds are over */
     bool
@@ -43,9 +44,6 @@ enum wh_status wh_time_coll_open(struct wh_comm *comm, struct wh_time_coll *out)
 void wh_time_coll_close(struct wh_time_coll *t); /* also of what was never opened, if zeroed */
 
 int wh_time_coll_ascending(const void *a, const void *b); /* doubles, for qsort */
-
-/* For a `prepare`: writes zeros into every line of it, after which all of it is this processor's, as far as its caches go. */
-void wh_time_coll_write(void *memory, size_t bytes);
 
 /* Whether `until_ns` is over for any member: the same answer for all. Errors: those of comm. */
 enum wh_status wh_time_coll_late(struct wh_time_coll *t, bool *late);

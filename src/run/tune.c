@@ -50,18 +50,11 @@ struct wh_comm *wh_tune_comm(struct wh_tune *t) {
 
 void *wh_tune_scratch(struct wh_tune *t) { return t->vector; }
 
-/* A candidate and what it works on. */
+/* A candidate. */
 struct operation {
     struct wh_comm_plan *plan; /* or */
     struct wh_comm_exec *exec;
-    void *in;
-    size_t in_bytes;
 };
-
-static void write_in(void *context) {
-    const struct operation *o = context;
-    wh_time_coll_write(o->in, o->in_bytes);
-}
 
 static enum wh_status run_operation(void *context) {
     struct operation *o = context;
@@ -82,11 +75,14 @@ static struct wh_comm_call call_of(const struct wh_tune *t, const struct wh_coll
 /* `c->chunks` 0: what comm.h does by itself. */
 static enum wh_status measure(struct wh_tune *t, const struct wh_comm_call *call, double seconds,
                               struct wh_tune_candidate *c) {
-    struct operation o = {.in = (void *)(uintptr_t)call->in};
+    struct operation o = {0};
     const struct wh_time_coll_what what = {
-        .run = run_operation, .prepare = write_in, .context = &o, .seconds = seconds};
+        .run = run_operation,
+        .context = &o,
+        .rewrite = (void *)(uintptr_t)call->in,
+        .rewrite_bytes = call->count / (call->op == WH_ALL_GATHER ? t->ranks : 1) * sizeof(float),
+        .seconds = seconds};
     struct wh_time_coll_result r;
-    o.in_bytes = call->count / (call->op == WH_ALL_GATHER ? t->ranks : 1) * sizeof(float);
     if (c->chunks == 0)
         WH_TRY(wh_comm_plan_make(t->comm, call, &o.plan));
     else
