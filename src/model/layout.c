@@ -126,11 +126,6 @@ static void place_saved(struct wh_net *net, struct wh_arena *a) {
         }
 }
 
-/* Tensor ranks gather it, so it lies at the same place on all of them. */
-static bool gathers_dx(const struct wh_net *net) {
-    return wh_net_cuts_stream(&net->shape) && wh_net_chunk(net, 0)->embed;
-}
-
 /* Gradients of the embedded tokens of the whole batch. */
 static void place_dx(struct wh_net *net, struct wh_arena *a) {
     const struct wh_net_shape *s = &net->shape;
@@ -160,7 +155,7 @@ static void place_tensor(struct wh_net *net, struct wh_arena *a) {
     net->tp_full = take(&net->shared, WH_ROW_TENSOR, elems, wh_dtype_bytes(s->dtype));
     if (!s->train) return;
     place_vectors(net, a);
-    if (gathers_dx(net)) place_dx(net, a);
+    if (wh_net_gathers_embedded(net)) place_dx(net, a);
 }
 
 static void place_activations(struct wh_net *net, struct wh_arena *a) {
@@ -294,7 +289,7 @@ static void place_backward(struct wh_net *net, struct wh_arena *a) {
     if (s->split_backward) place_saved(net, a);
     net->d_norm = take(a, WH_ROW_BACKWARD, wh_net_stream_elems(s), wh_dtype_bytes(s->dtype));
     if (!wh_params_have_embedding(s->params) && !wh_net_chunk(net, 0)->embed) return;
-    if (!gathers_dx(net)) place_dx(net, a);
+    if (!wh_net_gathers_embedded(net)) place_dx(net, a);
     net->token_order = take(a, WH_ROW_BATCH, tokens, sizeof(uint32_t));
     net->token_first = take(a, WH_ROW_BATCH, (size_t)s->model->V + 1, sizeof(uint32_t));
 }

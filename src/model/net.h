@@ -329,7 +329,11 @@ static inline bool wh_net_cuts_stream(const struct wh_net_shape *s) {
     return s->tensor.sequence && wh_net_tensor_ranks(s) > 1;
 }
 static inline size_t wh_net_stream_border(const struct wh_net_shape *s, uint32_t t) {
-    return (size_t)s->T * t / wh_net_tensor_ranks(s);
+    return wh_grain_chunk(s->T, wh_net_tensor_ranks(s), t).begin;
+}
+/* Tensor ranks gather the gradients of the embedded tokens (wh_net_gather_embedded). */
+static inline bool wh_net_gathers_embedded(const struct wh_net *net) {
+    return wh_net_cuts_stream(&net->shape) && wh_net_chunk(net, 0)->embed;
 }
 static inline uint32_t wh_net_ranks(const struct wh_net_shape *s) { return s->data.ranks ? s->data.ranks : 1; }
 /* Sequences of the global batch that are this rank's. */
@@ -345,8 +349,9 @@ static inline size_t wh_net_stream_elems(const struct wh_net_shape *s) {
     const size_t positions = wh_net_cuts_stream(s) ? wh_net_stream_border(s, t + 1) - wh_net_stream_border(s, t) : s->T;
     return s->micro_batch * positions * s->model->C;
 }
-/* Elements of the unit's vectors whose sums are made over each tensor rank's positions; 0 unless these are cut. */
-size_t wh_net_unit_vectors(const struct wh_net_shape *s, uint32_t unit);
+/* Borders of the units [L + 3] on a line of the vectors alone whose sums are made over each tensor rank's positions; 0 unless
+ * these are cut. */
+void wh_net_vector_units(const struct wh_net_shape *s, size_t *border);
 static inline bool wh_net_cuts_sum(const struct wh_net_shape *s, const struct wh_param *p) {
     return wh_net_cuts_stream(s) && p->cols == 0 && p->cut == WH_CUT_NONE;
 }

@@ -129,13 +129,14 @@ static enum wh_status new_vector_sums(struct wh_net *net) {
     return new_sums(&shape, &net->sum_groups);
 }
 
-size_t wh_net_unit_vectors(const struct wh_net_shape *s, uint32_t unit) {
-    size_t elems = 0;
+void wh_net_vector_units(const struct wh_net_shape *s, size_t *border) {
+    const uint32_t units = s->model->L + 2;
+    for (uint32_t u = 0; u <= units; u++) border[u] = 0;
     for (size_t i = 0; i < s->params->count; i++) {
         const struct wh_param *p = &s->params->list[i];
-        if (wh_net_cuts_sum(s, p) && wh_params_unit(p, s->model->L) == unit) elems += p->elems;
+        if (wh_net_cuts_sum(s, p)) border[wh_params_unit(p, s->model->L) + 1] += p->elems;
     }
-    return elems;
+    for (uint32_t u = 0; u < units; u++) border[u + 1] += border[u];
 }
 
 /* The line of vectors that are summed over positions apart. */
@@ -145,7 +146,7 @@ static enum wh_status new_vectors(struct wh_net *net) {
     net->vector_border = calloc(units + 1, sizeof *net->vector_border);
     net->vector_at = calloc(s->params->count, sizeof *net->vector_at);
     if (!net->vector_border || !net->vector_at) return WH_FAIL(WH_NOMEM, "no memory for tables of %u units", units);
-    for (uint32_t u = 0; u < units; u++) net->vector_border[u + 1] = net->vector_border[u] + wh_net_unit_vectors(s, u);
+    wh_net_vector_units(s, net->vector_border);
     for (size_t i = 0, at = 0; i < s->params->count; i++) {
         net->vector_at[i] = at;
         if (wh_net_cuts_sum(s, &s->params->list[i])) at += s->params->list[i].elems;

@@ -202,7 +202,7 @@ void wh_net_keep_embedded(struct wh_net *net, uint32_t index, const void *dx) {
 
 enum wh_status wh_net_gather_embedded(struct wh_net *net) {
     const struct wh_net_shape *s = &net->shape;
-    if (!wh_net_cuts_stream(s) || !wh_net_chunk(net, 0)->embed) return WH_OK;
+    if (!wh_net_gathers_embedded(net)) return WH_OK;
     wh_tensor_gather_embedded(net, (size_t)wh_net_sequences(s) * s->T, embedded_rows(net, 0));
     return net->status;
 }
@@ -231,7 +231,7 @@ static double leaf_loss(const struct wh_net *net, uint32_t leaf, uint32_t chunks
 static uint32_t loss_chunks(const struct wh_net *net) { return net->shape.grain.sequence * net->shape.grain.tensor; }
 
 void wh_net_finish_leaves(struct wh_net *net) {
-    const uint32_t chunks = loss_chunks(net), own = net->shape.grain.data / wh_net_ranks(&net->shape) * chunks;
+    const uint32_t chunks = loss_chunks(net), own = wh_net_groups(&net->shape) * chunks;
     const uint32_t first = net->shape.data.rank * own;
     wh_state_set(net, net->leaf_loss, WH_STATE_LOCAL);
     memset(net->leaf_loss, 0, (size_t)net->shape.grain.data * chunks * sizeof *net->leaf_loss);

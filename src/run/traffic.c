@@ -55,13 +55,22 @@ static enum wh_status new_plan(struct wh_traffic *t, uint64_t bucket_bytes) {
     return status;
 }
 
+static enum wh_status new_borders(struct wh_traffic *t) {
+    const struct wh_net_shape *s = &t->stage->shape;
+    const uint32_t units = s->model->L + 2;
+    t->unit_border = calloc(units + 1, sizeof *t->unit_border);
+    t->vector_border = calloc(units + 1, sizeof *t->vector_border);
+    if (!t->unit_border || !t->vector_border) return WH_FAIL(WH_NOMEM, "no memory for %u units", units);
+    wh_params_units(s->params, s->model->L, t->unit_border);
+    wh_net_vector_units(s, t->vector_border);
+    return WH_OK;
+}
+
 enum wh_status wh_traffic_new(const struct wh_stage *stage, uint64_t bucket_bytes, struct wh_traffic *out) {
     const struct wh_net_shape *s = &stage->shape;
     struct wh_traffic t = {.stage = stage, .norm_blocks = wh_norm_block_count(&stage->whole, s->grain.tensor)};
-    t.unit_border = calloc(s->model->L + 3, sizeof *t.unit_border);
-    if (!t.unit_border) return WH_FAIL(WH_NOMEM, "no memory for %u units", s->model->L + 2);
-    wh_params_units(s->params, s->model->L, t.unit_border);
-    enum wh_status status = new_plan(&t, bucket_bytes);
+    enum wh_status status = new_borders(&t);
+    if (status == WH_OK) status = new_plan(&t, bucket_bytes);
     if (status == WH_OK)
         *out = t;
     else
@@ -71,7 +80,7 @@ enum wh_status wh_traffic_new(const struct wh_stage *stage, uint64_t bucket_byte
 
 void wh_traffic_free(struct wh_traffic *t) {
     wh_zero_plan_free(&t->zero);
-    free(t->unit_border);
+    free(t->unit_border), free(t->vector_border);
     *t = (struct wh_traffic){0};
 }
 
@@ -344,7 +353,7 @@ static void count_gradients(struct wh_traffic *t) {
     }
     const struct wh_net_shape *s = &t->stage->shape;
     for (uint32_t u = 0; u < s->model->L + 2; u++) {
-        const size_t elems = wh_net_unit_vectors(s, u);
+        const size_t elems = t->vector_border[u + 1] - t->vector_border[u];
         if (elems) count_tensor(t, WH_TENSOR_VECTORS, wh_net_groups(s) * elems);
     }
     if (t->stage->chunks[0].embed) count_tensor(t, WH_TENSOR_EMBED_GRAD, (size_t)wh_net_sequences(s) * s->T);

@@ -47,9 +47,9 @@ struct wh_traffic {
     const struct wh_stage *stage; /* borrowed */
     struct wh_zero_plan zero;
     struct wh_sum_joins joins;
-    size_t *unit_border; /* [L + 3] */
-    size_t norm_blocks;  /* of the whole model */
-    bool table_fresh;    /* the first stage has the table as it is now */
+    size_t *unit_border, *vector_border; /* [L + 3], the second of wh_net_vector_units */
+    size_t norm_blocks;                  /* of the whole model */
+    bool table_fresh;                    /* the first stage has the table as it is now */
     struct {
         uint64_t calls, sent_bytes;
     } row[WH_TRAFFIC_COUNT];
