@@ -24,15 +24,13 @@ enum { PATH_BYTES = 96, SEQUENCES = 4, T = 8, C = 24 };
 static char folder[TEST_FOLDER_BYTES], train_set[PATH_BYTES + 16], valid_set[PATH_BYTES + 16];
 
 static int make_folder(void **state) {
-    char text[4096], path[PATH_BYTES];
+    char path[TEST_TEXT_PATH_BYTES];
     (void)state;
-    if (!test_folder_make(folder, "model_states")) return -1;
-    snprintf(path, sizeof path, "%s/data.txt", folder);
+    if (!test_folder_with_text(folder, "model_states", 4096, path)) return -1;
     snprintf(train_set, sizeof train_set, "data.train=%s", path);
     snprintf(valid_set, sizeof valid_set, "data.valid=%s", path);
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
     if (!WH_STATES_FOLLOWED) print_message("states are compiled out: nothing to catch in this configuration\n");
-    return wh_file_write_all(path, text, sizeof text) == WH_OK ? 0 : -1;
+    return 0;
 }
 
 static int drop_folder(void **state) {

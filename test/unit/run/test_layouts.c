@@ -26,14 +26,12 @@ static bool long_version(void) { return getenv("WH_TEST_LONG") != NULL; }
 static uint32_t steps(void) { return long_version() ? STEPS_MAX : 4; }
 
 static int make_folder(void **state) {
-    char text[8192], path[96];
+    char path[TEST_TEXT_PATH_BYTES];
     (void)state;
-    if (!test_folder_make(folder, "replica")) return -1;
-    snprintf(path, sizeof path, "%s/data.txt", folder);
+    if (!test_folder_with_text(folder, "replica", 8192, path)) return -1;
     snprintf(data_set, sizeof data_set, "data.train=%s", path);
     snprintf(valid_set, sizeof valid_set, "data.valid=%s", path);
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + (i * i + i / 7) % 26);
-    return wh_file_write_all(path, text, sizeof text) == WH_OK ? 0 : -1;
+    return 0;
 }
 
 static int drop_folder(void **state) {

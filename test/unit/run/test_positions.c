@@ -20,13 +20,11 @@ enum { STEPS = 20, RANKS_MAX = 4, ELEMS_MAX = 1024, SETS_MAX = 12 };
 static char folder[TEST_FOLDER_BYTES], data_set[96];
 
 static int make_folder(void **state) {
-    char text[4096], path[64];
+    char path[TEST_TEXT_PATH_BYTES];
     (void)state;
-    if (!test_folder_make(folder, "positions")) return -1;
-    snprintf(path, sizeof path, "%s/data.txt", folder);
+    if (!test_folder_with_text(folder, "positions", 4096, path)) return -1;
     snprintf(data_set, sizeof data_set, "data.train=%s", path);
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
-    return wh_file_write_all(path, text, sizeof text) == WH_OK ? 0 : -1;
+    return 0;
 }
 
 static int drop_folder(void **state) {

@@ -21,13 +21,11 @@
 static char folder[TEST_FOLDER_BYTES], train_set[128];
 
 static int make_folder(void **state) {
-    char text[4096], path[96];
+    char path[TEST_TEXT_PATH_BYTES];
     (void)state;
-    if (!test_folder_make(folder, "states")) return -1;
-    snprintf(path, sizeof path, "%s/data.txt", folder);
+    if (!test_folder_with_text(folder, "states", 4096, path)) return -1;
     snprintf(train_set, sizeof train_set, "data.train=%s", path);
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
-    return wh_file_write_all(path, text, sizeof text) == WH_OK ? 0 : -1;
+    return 0;
 }
 
 static int drop_folder(void **state) {

@@ -14,15 +14,12 @@
 #include "test/support/alloc_count.h"
 #include "test/support/folder.h"
 
-static char folder[TEST_FOLDER_BYTES], data[96];
+static char folder[TEST_FOLDER_BYTES], data[TEST_TEXT_PATH_BYTES];
 
 static int make_folder(void **state) {
-    char text[4096];
     (void)state;
-    if (!test_folder_make(folder, "noalloc")) return -1;
-    snprintf(data, sizeof data, "%s/data.txt", folder);
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
-    return wh_file_write_all(data, text, sizeof text) == WH_OK ? 0 : -1;
+    if (!test_folder_with_text(folder, "noalloc", 4096, data)) return -1;
+    return 0;
 }
 
 static int drop_folder(void **state) {

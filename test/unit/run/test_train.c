@@ -22,12 +22,10 @@ enum { STEPS = 8, DEADLINE_S = 90 };
 static char folder[TEST_FOLDER_BYTES];
 
 static int make_folder(void **state) {
-    char text[8192], path[96];
+    char path[TEST_TEXT_PATH_BYTES];
     (void)state;
-    if (!test_folder_make(folder, "train")) return -1;
-    snprintf(path, sizeof path, "%s/data.txt", folder);
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
-    return wh_file_write_all(path, text, sizeof text) == WH_OK ? 0 : -1;
+    if (!test_folder_with_text(folder, "train", 8192, path)) return -1;
+    return 0;
 }
 
 static int drop_folder(void **state) {
